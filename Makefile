@@ -1,0 +1,245 @@
+# blueprintd. Works alone; ./configure writes config.mk, which overrides what is set here.
+#
+#   make              build/blueprintd and build/blueprint
+#   make demo         set up, build, and plan a public model end to end
+#   make check        set up, build, run the tests
+#   make deps         install what the build and the tests need (Debian packages; silent when nothing is missing)
+#   make check-long   the tests that take minutes
+#   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
+#   make bench        measure, beside a baseline of the same run
+#   make docs         render docs/passes from the passes; make check-docs says whether they are stale
+#   make install      DESTDIR and prefix are honoured
+#   make dist         a source archive of HEAD
+#   make coverage     line coverage of common/, at least COVERAGE_LEAST per cent
+#
+# Another flavour is another build directory: make BUILD=build/asan EXTRA_CFLAGS=-fsanitize=address,undefined
+
+VERSION = 0.1.0
+prefix = /usr/local
+bindir = $(prefix)/bin
+mandir = $(prefix)/share/man
+unitdir = $(prefix)/lib/systemd/system
+sysusersdir = $(prefix)/lib/sysusers.d
+tmpfilesdir = $(prefix)/lib/tmpfiles.d
+BUILD = build
+CC = cc
+CFLAGS = -O2 -g
+WARNINGS = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes
+PKG_CONFIG = pkg-config
+PYTHON = /usr/bin/python3
+CLANG_FORMAT = clang-format-14
+GCOV = gcov
+COVERAGE_LEAST = 95
+
+-include config.mk
+
+COMMON_PKGS = jansson nettle
+DAEMON_PKGS = libmicrohttpd sqlite3 libzstd inih libsystemd
+CLIENT_PKGS = libcurl
+TEST_PKGS = check
+ALL_PKGS = $(COMMON_PKGS) $(DAEMON_PKGS) $(CLIENT_PKGS) $(TEST_PKGS)
+
+pkg = $(shell $(PKG_CONFIG) $(1) $(2) 2>/dev/null)
+PKG_CFLAGS := $(call pkg,--cflags,$(ALL_PKGS))
+
+BP_CFLAGS = -std=c11 -D_GNU_SOURCE -DBP_VERSION='"$(VERSION)"' -I. -I$(BUILD)/gen -pthread \
+	$(WARNINGS) $(EXTRA_CFLAGS) $(CFLAGS) $(PKG_CFLAGS)
+BP_LDFLAGS = -pthread $(EXTRA_CFLAGS) $(LDFLAGS)
+
+COMMON_LIBS = $(call pkg,--libs,$(COMMON_PKGS))
+DAEMON_LIBS = $(call pkg,--libs,$(DAEMON_PKGS))
+CLIENT_LIBS = $(call pkg,--libs,$(CLIENT_PKGS))
+TEST_LIBS = $(call pkg,--libs,$(TEST_PKGS))
+
+COMMON_SRC = $(wildcard common/*.c common/*/*.c)
+DAEMON_SRC = $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))
+CLIENT_SRC = $(filter-out client/main.c,$(wildcard client/*.c))
+TESTLIB_SRC = $(wildcard tests/lib/*.c)
+UNIT_SRC = $(wildcard tests/unit/*.c)
+API_SRC = $(wildcard tests/api/*.c)
+BENCH_SRC = $(wildcard tests/bench/bench_*.c)
+
+objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+
+COMMON_LIB = $(BUILD)/libcommon.a
+DAEMON_LIB = $(BUILD)/libdaemon.a
+CLIENT_LIB = $(BUILD)/libclient.a
+TEST_LIB = $(BUILD)/libtest.a
+BENCHES = $(patsubst tests/bench/%.c,$(BUILD)/tests/%,$(BENCH_SRC))
+
+all: $(BUILD)/blueprintd $(BUILD)/blueprint
+
+# How it was compiled: objects are made again when that changes.
+FLAGS = $(CC) $(BP_CFLAGS) / $(BP_LDFLAGS)
+$(BUILD)/flags: force
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(FLAGS))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS))' >$@
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(BP_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(BP_CFLAGS) -MMD -MP -c -o $@ $<
+
+archive = rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+
+$(COMMON_LIB): $(call objs,$(COMMON_SRC))
+	$(archive)
+
+$(DAEMON_LIB): $(call objs,$(DAEMON_SRC)) $(BUILD)/obj/gen/migrations.o $(BUILD)/obj/gen/openapi.o
+	$(archive)
+
+$(CLIENT_LIB): $(call objs,$(CLIENT_SRC))
+	$(archive)
+
+$(TEST_LIB): $(call objs,$(TESTLIB_SRC))
+	$(archive)
+
+# What is compiled in from schema/: the migrations, and the API's description with its schemas as one JSON document.
+SCHEMAS = $(wildcard schema/*.schema.json)
+MIGRATIONS = $(sort $(wildcard schema/migrations/*.sql))
+
+$(BUILD)/gen/openapi.json: schema/openapi.yaml schema/bundle.py $(SCHEMAS)
+	@mkdir -p $(@D)
+	$(PYTHON) schema/bundle.py schema/openapi.yaml >$@.tmp && mv $@.tmp $@
+
+$(BUILD)/gen/openapi.c: $(BUILD)/gen/openapi.json schema/embed.sh
+	sh schema/embed.sh bp_openapi_json $(BUILD)/gen/openapi.json >$@.tmp && mv $@.tmp $@
+
+$(BUILD)/gen/migrations.c: $(MIGRATIONS) schema/embed.sh
+	@mkdir -p $(@D)
+	sh schema/embed.sh bp_migrations $(MIGRATIONS) >$@.tmp && mv $@.tmp $@
+
+link = $(CC) $(BP_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^)
+
+$(BUILD)/blueprintd: $(call objs,daemon/main.c) $(DAEMON_LIB) $(COMMON_LIB)
+	$(link) $(DAEMON_LIBS) $(COMMON_LIBS)
+
+$(BUILD)/blueprint: $(call objs,client/main.c) $(CLIENT_LIB) $(COMMON_LIB)
+	$(link) $(CLIENT_LIBS) $(COMMON_LIBS)
+
+# --- tests
+
+$(BUILD)/tests/unit: $(call objs,$(UNIT_SRC)) $(TEST_LIB) $(DAEMON_LIB) $(CLIENT_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	$(link) $(DAEMON_LIBS) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
+
+$(BUILD)/tests/api: $(call objs,$(API_SRC)) $(TEST_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
+
+$(BUILD)/tests/bench_%: $(BUILD)/obj/tests/bench/bench_%.o $(TEST_LIB) $(DAEMON_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	$(link) $(DAEMON_LIBS) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
+
+$(BUILD)/docs/render: $(call objs,docs/render.c) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	$(link) $(COMMON_LIBS)
+
+programs: all $(BUILD)/tests/unit $(BUILD)/tests/api
+
+# deps may install what pkg-config answers, so what follows it runs in a fresh make.
+deps:
+	@sh tests/deps.sh build
+
+check: deps
+	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-api
+
+check-unit: $(BUILD)/tests/unit
+	$(BUILD)/tests/unit $(SUITES)
+
+check-api: all $(BUILD)/tests/api
+	BP_BUILD=$(BUILD) $(BUILD)/tests/api $(SUITES)
+
+check-arrows:
+	sh tests/check_arrows.sh --self-test
+	sh tests/check_arrows.sh
+
+# A pass keeps no state: nothing of common/passes may be in a writable section.
+check-symbols: $(COMMON_LIB)
+	sh tests/check_symbols.sh $(call objs,$(wildcard common/passes/*.c))
+
+check-long: deps
+	@$(MAKE) --no-print-directory check-long-built
+
+check-long-built: programs
+	BP_LONG=1 $(BUILD)/tests/unit
+	BP_LONG=1 BP_BUILD=$(BUILD) $(BUILD)/tests/api
+
+check-node: programs $(BUILD)/gen/openapi.json
+	BUILD=$(BUILD) sh tests/node/run.sh
+
+demo: deps
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) sh tests/demo.sh
+
+bench: deps
+	@$(MAKE) --no-print-directory bench-built
+
+bench-built: all $(BENCHES)
+	@set -e; for bench in $(BENCHES); do BP_BUILD=$(BUILD) $$bench; done
+
+docs: $(BUILD)/docs/render
+	$(BUILD)/docs/render docs/passes
+
+check-docs: $(BUILD)/docs/render
+	rm -rf $(BUILD)/docs/passes && mkdir -p $(BUILD)/docs/passes
+	$(BUILD)/docs/render $(BUILD)/docs/passes
+	diff -ru docs/passes $(BUILD)/docs/passes
+
+# --- sources
+
+FORMATTED = $(wildcard common/*.[ch] common/*/*.[ch] daemon/*.[ch] daemon/*/*.[ch] client/*.[ch] docs/*.[ch] tests/*/*.[ch])
+
+format:
+	$(CLANG_FORMAT) -i $(FORMATTED)
+
+check-format:
+	$(CLANG_FORMAT) --dry-run --Werror $(FORMATTED)
+
+coverage:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/coverage CFLAGS='-O0 -g' EXTRA_CFLAGS=--coverage coverage-run
+
+coverage-run: programs
+	find $(BUILD) -name '*.gcda' -delete
+	$(BUILD)/tests/unit
+	BP_BUILD=$(BUILD) $(BUILD)/tests/api
+	GCOV=$(GCOV) sh tests/coverage.sh $(BUILD) $(COVERAGE_LEAST)
+
+configure: configure.ac
+	autoconf -o $@ $<
+	rm -rf autom4te.cache
+
+# --- installation
+
+install: all
+	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(mandir)/man1 $(DESTDIR)$(mandir)/man8
+	install -m 755 $(BUILD)/blueprintd $(BUILD)/blueprint $(DESTDIR)$(bindir)/
+	install -m 644 docs/man/blueprint.1 $(DESTDIR)$(mandir)/man1/
+	install -m 644 docs/man/blueprintd.8 $(DESTDIR)$(mandir)/man8/
+	install -d $(DESTDIR)$(unitdir) $(DESTDIR)$(sysusersdir) $(DESTDIR)$(tmpfilesdir)
+	sed 's|@bindir@|$(bindir)|g' systemd/blueprintd.service >$(DESTDIR)$(unitdir)/blueprintd.service
+	install -m 644 systemd/blueprintd.socket $(DESTDIR)$(unitdir)/
+	install -m 644 systemd/sysusers.conf $(DESTDIR)$(sysusersdir)/blueprintd.conf
+	install -m 644 systemd/tmpfiles.conf $(DESTDIR)$(tmpfilesdir)/blueprintd.conf
+
+dist:
+	@mkdir -p $(BUILD)
+	git archive --prefix=blueprintd-$(VERSION)/ HEAD | gzip -n9 >$(BUILD)/blueprintd-$(VERSION).tar.gz
+	@echo $(BUILD)/blueprintd-$(VERSION).tar.gz
+
+clean:
+	rm -rf $(BUILD)
+
+distclean: clean
+	rm -rf config.mk config.log config.status configure autom4te.cache tests/node/node_modules
+
+force:
+.PHONY: all force programs deps check check-unit check-api check-arrows check-symbols check-long check-long-built \
+	check-node demo bench bench-built docs check-docs format check-format coverage coverage-run install dist \
+	clean distclean
+.DELETE_ON_ERROR:
+
+-include $(wildcard $(BUILD)/obj/*/*.d $(BUILD)/obj/*/*/*.d)

@@ -1,0 +1,61 @@
+#!/bin/sh
+# deps.sh build|ci|node: installs the Debian packages that are missing, and asks no network when none is.
+set -eu
+
+# Each row: a command that succeeds when the need is met, and the package that meets it.
+rows_build='
+command -v cc;gcc
+command -v ar;binutils
+test -e /usr/include/stdio.h;libc6-dev
+command -v pkg-config;pkg-config
+command -v curl;curl
+command -v sqlite3;sqlite3
+test -x /usr/bin/python3;python3
+/usr/bin/python3 -c "import yaml";python3-yaml
+pkg-config --exists jansson;libjansson-dev
+pkg-config --exists nettle;nettle-dev
+pkg-config --exists libmicrohttpd;libmicrohttpd-dev
+pkg-config --exists sqlite3;libsqlite3-dev
+pkg-config --exists libzstd;libzstd-dev
+pkg-config --exists inih;libinih-dev
+pkg-config --exists libsystemd;libsystemd-dev
+pkg-config --exists libcurl;libcurl4-gnutls-dev
+pkg-config --exists check;check
+'
+rows_ci='
+command -v clang;clang
+command -v clang-format-14;clang-format-14
+command -v autoconf;autoconf
+command -v git;git
+command -v shellcheck;shellcheck
+command -v locale-gen;locales
+'
+# The tests of the API against its description run on Node 18 or later; Debian 12 has 18.
+rows_node='
+node -e "process.exit(parseInt(process.version.slice(1)) < 18 ? 1 : 0)";nodejs
+command -v npm;npm
+'
+
+missing_of() {
+    printf '%s\n' "$1" | while IFS=';' read -r test package; do
+        [ -n "$test" ] || continue
+        sh -c "$test" >/dev/null 2>&1 || printf '%s ' "$package"
+    done
+}
+
+case "${1-}" in
+build) rows=$rows_build ;;
+ci) rows=$rows_build$rows_ci ;;
+node) rows=$rows_node ;;
+*) echo "usage: deps.sh build|ci|node" >&2; exit 2 ;;
+esac
+
+missing=$(missing_of "$rows")
+[ -n "$missing" ] || exit 0
+echo "deps: installing $missing"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086 # a list of packages
+apt-get install -y -qq --no-install-recommends $missing >/dev/null
+still=$(missing_of "$rows")
+[ -z "$still" ] || { echo "deps: still missing after the installation: $still" >&2; exit 1; }
