@@ -1,0 +1,322 @@
+/* The store: plans, snapshots with their lineage and evidence, replays and accepted jobs, in one SQLite file.
+ *
+ * It sees bytes and digests and knows nothing of what they mean. One writer thread owns the only connection that writes
+ * and the only checkpoints; what callers hand in is committed in groups, and a caller is told "committed" only after
+ * COMMIT returned, which with WAL and synchronous=FULL means after the rows are on disk. Reads run on a small pool of
+ * read-only connections, each call under a deadline.
+ *
+ * Threads. bp_store_open and bp_store_close: one thread, nothing else running on the store. bp_store_submit, every
+ * read, bp_store_ready and bp_store_stats: any thread, at any time in between, completion callbacks included.
+ * Packers: one thread each. The rest is pure. Locks, of which no thread ever holds two: the writer's queue, the pool
+ * of readers, the counters. No lock is held while a callback runs or while SQLite works.
+ *
+ * Times are microseconds since 1970-01-01T00:00:00Z and come from the caller. Texts read back are NUL-terminated
+ * besides having a length.
+ */
+#ifndef BP_STORE_STORE_H
+#define BP_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/digest.h"
+#include "common/base/err.h"
+
+/* ---- Opening ---- */
+
+struct bp_store;
+
+/* Zero means the default given here. */
+struct bp_store_options {
+    const char *path;          /* of the database file; it is made when absent, its directory is not */
+    unsigned batch;            /* most units in one transaction: 64 */
+    unsigned readers;          /* read-only connections: 4 */
+    unsigned read_deadline_ms; /* of one read, the wait for a connection included: 1000 */
+    uint64_t wal_limit;        /* bytes of write-ahead log from which on new work is to be refused: 1 GiB. The log is
+                                * checkpointed at 8 MiB; it only grows past that while another process keeps reading. */
+};
+
+/* Takes the lock on realpath(path).lock for the life of the store, checks the schema, applies the migrations that are
+ * missing, checkpoints (rows that a crash left unsynced are synced before anyone is answered), starts the writer.
+ * Codes: database_locked (the message names the other process), schema_newer (the file is left as it was),
+ * storage_failed, out_of_memory. */
+int bp_store_open(const struct bp_store_options *options, struct bp_store **ret, struct bp_err *err);
+
+/* Commits whatever is queued, calls every callback, checkpoints, gives the lock back. NULL does nothing. Not from a
+ * callback. */
+void bp_store_close(struct bp_store *store);
+
+/* 0 when the store takes new work. -1: wal_full (passes when the foreign readers leave) or storage_failed (a failed
+ * write or sync after which the connection is not to be trusted: stays so until the process starts again). Costs two
+ * atomic loads. A disk that is full fails the units that did not fit, no more. */
+int bp_store_ready(const struct bp_store *store, struct bp_err *err);
+
+enum bp_store_plan_state { BP_STORE_COMMITTED, BP_STORE_REJECTED, BP_STORE_FAILED, BP_STORE_PLAN_STATE_N };
+extern const char *const bp_store_plan_state_names[]; /* "committed", "rejected", "failed"; NULL-terminated */
+
+/* For metrics. The counts are of rows on disk; kept, not counted, so this is cheap. */
+struct bp_store_stats {
+    uint64_t database_bytes, wal_bytes;
+    uint64_t plans[BP_STORE_PLAN_STATE_N], snapshots, derivations, replays, jobs_unfinished;
+    uint64_t queued;                       /* units waiting for the writer */
+    uint64_t commits, units, failed_units; /* since the start */
+    uint64_t checkpoints, busy_checkpoints;
+};
+void bp_store_stats(struct bp_store *store, struct bp_store_stats *ret);
+
+/* The migrations a file lacks: from `ret_from` (0: there is no file) to `ret_to`. Applies them unless `dry_run`. Takes
+ * the lock. Codes as bp_store_open. */
+int bp_store_migrate(const char *path, bool dry_run, unsigned *ret_from, unsigned *ret_to, struct bp_err *err);
+
+/* Checks a file that may be in use: SQLite's own integrity and foreign keys, and every snapshot against its digest,
+ * calling `corrupt` for each that fails. Writes nothing. -1: it could not be read to the end, or SQLite's checks found
+ * something (storage_failed); corrupt snapshots alone are no error. */
+int bp_store_verify(const char *path, void (*corrupt)(void *data, const struct bp_digest *digest, const char *stage),
+                    void *data, uint64_t *ret_checked, uint64_t *ret_corrupt, struct bp_err *err);
+
+/* ---- Records: the same shapes are written and read back ---- */
+
+struct bp_store_text {
+    const char *at; /* NULL: absent */
+    size_t n;
+};
+
+struct bp_store_evidence {
+    const char *check, *kind, *verdict;
+    uint64_t compared;
+};
+
+struct bp_store_snapshot {
+    struct bp_digest digest; /* of the canonical bytes */
+    const char *stage, *schema;
+    uint64_t bytes;               /* how many canonical bytes there are */
+    struct bp_store_text packed;  /* by bp_store_pack; when read back: absent */
+    const struct bp_store_evidence *evidence; /* of the gate, for a snapshot that no pass made; else none */
+    size_t n_evidence;
+};
+
+struct bp_store_derivation {
+    const char *pass;
+    unsigned revision;
+    struct bp_digest source, target; /* snapshots, of this plan or stored before */
+    struct bp_digest binding;        /* fingerprint of the bindings that enter at the target; zero for none */
+    const struct bp_store_evidence *evidence;
+    size_t n_evidence;
+};
+
+/* A finished plan. Snapshots in the order of the stages, derivations in the order in which they ran. */
+struct bp_store_plan {
+    struct bp_digest id;
+    enum bp_store_plan_state state;
+    int64_t created_at, committed_at;
+    const char *model, *parameters, *mode; /* name, decimal count, "training" or "inference" */
+    struct bp_store_text request;          /* canonical JSON; absent in lists */
+    struct bp_store_text facts, diagnostics; /* JSON, or absent */
+    const struct bp_store_snapshot *snapshots;
+    size_t n_snapshots;
+    const struct bp_store_derivation *derivations; /* none in lists */
+    size_t n_derivations;
+};
+
+struct bp_store_replay {
+    struct bp_digest id, plan;
+    const char *verdict;         /* "identical" or "divergent" */
+    struct bp_store_text record; /* JSON: the answer's stages */
+    int64_t created_at;
+};
+
+/* Durably accepted work. Allowed next states: queued -> running, done, failed, superseded; running -> running (taken up
+ * again), done, failed, superseded. */
+enum bp_store_job_state {
+    BP_STORE_JOB_QUEUED,
+    BP_STORE_JOB_RUNNING,
+    BP_STORE_JOB_DONE,
+    BP_STORE_JOB_FAILED,
+    BP_STORE_JOB_SUPERSEDED,
+    BP_STORE_JOB_STATE_N
+};
+extern const char *const bp_store_job_state_names[]; /* NULL-terminated */
+
+struct bp_store_job {
+    struct bp_digest id;  /* of a job of kind "plan": the plan's */
+    const char *kind;
+    struct bp_store_text request; /* what is to be done */
+    struct bp_store_text passes;  /* JSON: the passes and revisions that `id` stands for */
+    int64_t created_at;
+    /* Set by the store; ignored when a job is handed in, which is accepted as queued with no attempts. */
+    enum bp_store_job_state state;
+    unsigned attempts; /* how often it began to run */
+    int64_t updated_at;
+    bool has_superseded_by;
+    struct bp_digest superseded_by;
+    int64_t seq; /* order of acceptance */
+};
+
+/* A step of a job. To `running` counts an attempt, so commit it before the work begins. */
+struct bp_store_job_change {
+    struct bp_digest id;
+    enum bp_store_job_state state;
+    struct bp_digest superseded_by; /* with BP_STORE_JOB_SUPERSEDED */
+    int64_t at;
+};
+
+/* ---- Writing ---- */
+
+/* What is committed together or not at all, in this order: accept, plan, replay, change. The parts that are NULL are
+ * not there. All that a unit points at, and the unit, stay the caller's and must live, unchanged, until `done` ran.
+ *
+ * accept: a job of this id that is queued or running is left alone (`existed`); one that ended is accepted anew.
+ * plan:   a plan of this id that is committed or rejected is left alone (`existed`); a failed one is replaced. Snapshots
+ *         and derivations that are stored already are shared. */
+struct bp_store_unit {
+    const struct bp_store_job *accept;
+    const struct bp_store_plan *plan;
+    const struct bp_store_replay *replay;
+    const struct bp_store_job_change *change;
+    /* Called once, on the writer thread, after COMMIT returned (`err` NULL: the rows are on disk and every read that
+     * begins now sees them), or when the unit was not written: storage_failed, out_of_memory, or internal (the unit
+     * itself breaks a rule of the schema; the others of its group are committed). Must be short; may free the unit,
+     * submit and read. */
+    void (*done)(struct bp_store_unit *unit, const struct bp_err *err);
+    void *data; /* the caller's */
+    bool existed;
+    struct bp_store_unit *next; /* the store's */
+};
+
+/* Queues the unit. Never waits, never fails: a store that failed says so through `done`. It does not ask
+ * bp_store_ready: what was accepted before the log was full is written. */
+void bp_store_submit(struct bp_store *store, struct bp_store_unit *unit);
+
+/* Compression for what is stored (zstd level 1), with its memory kept between calls: one packer per worker. */
+struct bp_store_packer;
+struct bp_store_packer *bp_store_packer_new(void); /* NULL when memory runs out */
+void bp_store_packer_free(struct bp_store_packer *packer);
+
+/* Longest canonical text of one snapshot. */
+#define BP_STORE_SNAPSHOT_MAX (UINT64_C(256) << 20)
+
+/* Adds the packed form of n bytes to `out`. -1: out_of_memory; quantity_overflow past BP_STORE_SNAPSHOT_MAX. */
+int bp_store_pack(struct bp_store_packer *packer, const void *bytes, size_t n, struct bp_buf *out, struct bp_err *err);
+
+/* Adds what was packed, which must be `n_bytes` long, to `out`. -1: snapshot_corrupt, out_of_memory. */
+int bp_store_unpack(const void *packed, size_t n, uint64_t n_bytes, struct bp_buf *out, struct bp_err *err);
+
+/* ---- Reading ----
+ * Memory of what is read comes from `arena`. Every read can also fail with deadline_exceeded, storage_failed and
+ * out_of_memory. */
+
+enum bp_store_kind { BP_STORE_PLANS, BP_STORE_SNAPSHOTS, BP_STORE_REPLAYS };
+
+#define BP_STORE_CANDIDATES_MAX 8
+struct bp_store_candidates {
+    struct bp_digest at[BP_STORE_CANDIDATES_MAX];
+    size_t n;
+    bool more; /* there are others */
+};
+
+/* The id that `text` names: "sha256:" (or not) and 8 to 64 lower-case hex digits. All 64 digits are taken as they are,
+ * without a look at the store: the read that follows says not_found. Plans are looked for among finished ones and
+ * jobs of kind "plan". Codes: invalid_id, not_found, ambiguous_prefix (only then `ret_candidates` is filled). */
+int bp_store_find(struct bp_store *store, enum bp_store_kind kind, const char *text, struct bp_digest *ret,
+                  struct bp_store_candidates *ret_candidates, struct bp_err *err);
+
+/* A finished plan, whole, but for the snapshots' bytes. not_found. */
+int bp_store_plan_read(struct bp_store *store, const struct bp_digest *id, struct bp_arena *arena,
+                       struct bp_store_plan *ret, struct bp_err *err);
+
+#define BP_STORE_CURSOR_TEXT 128
+
+/* Which finished plans; NULL is any. */
+struct bp_store_plan_filter {
+    const enum bp_store_plan_state *state;
+    const char *model, *mode;
+};
+struct bp_store_plan_page {
+    const struct bp_store_plan *plans;
+    size_t n;
+    char next[BP_STORE_CURSOR_TEXT]; /* cursor of the next page; "" at the end */
+};
+
+/* At most `limit` (1 to 500) plans, last stored first, from `cursor` on (NULL or "": from the start). A cursor stays
+ * good whatever is stored meanwhile: no plan is seen twice or missed but those that are new. invalid_query when it is
+ * not one of ours. */
+int bp_store_plan_list(struct bp_store *store, const struct bp_store_plan_filter *filter, size_t limit,
+                       const char *cursor, struct bp_arena *arena, struct bp_store_plan_page *ret, struct bp_err *err);
+
+/* The canonical bytes, checked against the digest, added to `out`; nothing is added on failure. not_found,
+ * snapshot_corrupt. One indexed lookup. */
+int bp_store_snapshot_read(struct bp_store *store, const struct bp_digest *digest, struct bp_buf *out,
+                           struct bp_err *err);
+
+/* 0 when it is stored, without reading its bytes; not_found. */
+int bp_store_snapshot_exists(struct bp_store *store, const struct bp_digest *digest, struct bp_err *err);
+
+/* For replay: the bytes as they unpack, not checked against the digest. `ret_unpacked` is false, and `out` as it was,
+ * when they do not unpack. not_found. */
+int bp_store_snapshot_read_raw(struct bp_store *store, const struct bp_digest *digest, struct bp_buf *out,
+                               bool *ret_unpacked, struct bp_err *err);
+
+enum bp_store_direction { BP_STORE_ANCESTORS, BP_STORE_DESCENDANTS };
+struct bp_store_node {
+    struct bp_digest digest;
+    const char *stage;
+};
+struct bp_store_edge {
+    struct bp_digest source, target;
+    const char *pass;
+    unsigned revision;
+};
+struct bp_store_lineage {
+    const struct bp_store_node *nodes;
+    size_t n_nodes;
+    const struct bp_store_edge *edges; /* those that led to the page's nodes */
+    size_t n_edges;
+    char next[BP_STORE_CURSOR_TEXT];
+};
+
+/* What a snapshot came from or what came from it, itself first, depth first: at most `limit` (1 to 500) nodes from
+ * `cursor` on. A page costs two lookups a node however far in it is. not_found, invalid_query. */
+int bp_store_lineage_read(struct bp_store *store, const struct bp_digest *digest, enum bp_store_direction direction,
+                          size_t limit, const char *cursor, struct bp_arena *arena, struct bp_store_lineage *ret,
+                          struct bp_err *err);
+
+/* not_found */
+int bp_store_replay_read(struct bp_store *store, const struct bp_digest *id, struct bp_arena *arena,
+                         struct bp_store_replay *ret, struct bp_err *err);
+
+struct bp_store_replay_page {
+    const struct bp_store_replay *replays;
+    size_t n;
+    char next[BP_STORE_CURSOR_TEXT];
+};
+
+/* Of one plan, last stored first; paging as in bp_store_plan_list. A plan without any, or unknown, has none. */
+int bp_store_replay_list(struct bp_store *store, const struct bp_digest *plan, size_t limit, const char *cursor,
+                         struct bp_arena *arena, struct bp_store_replay_page *ret, struct bp_err *err);
+
+/* not_found */
+int bp_store_job_read(struct bp_store *store, const struct bp_digest *id, struct bp_arena *arena,
+                      struct bp_store_job *ret, struct bp_err *err);
+
+struct bp_store_job_page {
+    const struct bp_store_job *jobs;
+    size_t n;
+};
+
+/* Queued and running jobs accepted after the one whose `seq` is `after` (0: all), first accepted first, at most
+ * `limit`: what to take up at the start. Fewer than `limit` means these were the last. */
+int bp_store_jobs_unfinished(struct bp_store *store, int64_t after, size_t limit, struct bp_arena *arena,
+                             struct bp_store_job_page *ret, struct bp_err *err);
+
+/* ---- Times ---- */
+
+/* "2026-01-31T23:59:59.000001Z" and a NUL. */
+#define BP_TIME_TEXT 32
+
+/* RFC 3339, UTC, six digits of fraction; years 0 to 9999, a time outside is clamped. */
+void bp_time_format(int64_t microseconds, char text[BP_TIME_TEXT]);
+
+#endif
