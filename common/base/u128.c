@@ -1,0 +1,139 @@
+#include "common/base/u128.h"
+
+#include <string.h>
+
+bp_u128 bp_add(struct bp_calc *calc, bp_u128 a, bp_u128 b)
+{
+    bp_u128 result;
+    calc->overflow |= __builtin_add_overflow(a, b, &result);
+    return result;
+}
+
+bp_u128 bp_sub(struct bp_calc *calc, bp_u128 a, bp_u128 b)
+{
+    bp_u128 result;
+    calc->overflow |= __builtin_sub_overflow(a, b, &result);
+    return result;
+}
+
+bp_u128 bp_mul(struct bp_calc *calc, bp_u128 a, bp_u128 b)
+{
+    bp_u128 result;
+    calc->overflow |= __builtin_mul_overflow(a, b, &result);
+    return result;
+}
+
+bp_u128 bp_div(struct bp_calc *calc, bp_u128 a, bp_u128 b)
+{
+    if (b == 0 || a % b != 0) {
+        calc->inexact = true;
+        return 0;
+    }
+    return a / b;
+}
+
+bp_u128 bp_div_ceil(struct bp_calc *calc, bp_u128 a, bp_u128 b)
+{
+    if (b == 0) {
+        calc->inexact = true;
+        return 0;
+    }
+    return a / b + (a % b != 0);
+}
+
+bp_u128 bp_product(struct bp_calc *calc, const bp_u128 *factors, size_t n)
+{
+    bp_u128 result = 1;
+    for (size_t i = 0; i < n; i++)
+        result = bp_mul(calc, result, factors[i]);
+    return result;
+}
+
+bp_u128 bp_sum(struct bp_calc *calc, const bp_u128 *terms, size_t n)
+{
+    bp_u128 result = 0;
+    for (size_t i = 0; i < n; i++)
+        result = bp_add(calc, result, terms[i]);
+    return result;
+}
+
+struct bp_bytes bp_bytes(struct bp_calc *calc, bp_u128 n)
+{
+    if (n > BP_JSON_INT_MAX) {
+        calc->overflow = true;
+        return (struct bp_bytes){0};
+    }
+    return (struct bp_bytes){(uint64_t)n};
+}
+
+struct bp_bytes bp_bytes_add(struct bp_calc *calc, struct bp_bytes a, struct bp_bytes b)
+{
+    return bp_bytes(calc, bp_add(calc, a.n, b.n));
+}
+
+struct bp_ops bp_ops_add(struct bp_calc *calc, struct bp_ops a, struct bp_ops b)
+{
+    return (struct bp_ops){bp_add(calc, a.n, b.n)};
+}
+
+bool bp_calc_ok(const struct bp_calc *calc)
+{
+    return !calc->overflow && !calc->inexact;
+}
+
+int bp_calc_check(const struct bp_calc *calc, const char *path, const char *what, struct bp_err *err)
+{
+    if (calc->overflow)
+        return bp_fail(err, BP_E_quantity_overflow, path, "%s is too large to be stated exactly", what);
+    if (calc->inexact)
+        return bp_fail(err, BP_E_internal, path, "%s divides unevenly", what);
+    return 0;
+}
+
+/* Digits of `value` written backwards before `end`, at least `least` of them. Where they begin. */
+static char *put_digits(char *end, uint64_t value, int least)
+{
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
+                                "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
+                                "8081828384858687888990919293949596979899";
+    const char *stop = end - least;
+    for (; value >= 10; value /= 100)
+        memcpy(end -= 2, pairs + 2 * (value % 100), 2);
+    if (value)
+        *--end = (char)('0' + value);
+    while (end > stop)
+        *--end = '0';
+    return end;
+}
+
+size_t bp_u128_format(bp_u128 value, char *text)
+{
+    char digits[BP_U128_TEXT], *const end = digits + sizeof digits, *at = end;
+    /* 128-bit division is a library call: take 19 digits at a time. */
+    const uint64_t chunk = UINT64_C(10000000000000000000);
+    while (value > UINT64_MAX) {
+        at = put_digits(at, (uint64_t)(value % chunk), 19);
+        value /= chunk;
+    }
+    at = put_digits(at, (uint64_t)value, 1);
+    memcpy(text, at, (size_t)(end - at));
+    text[end - at] = '\0';
+    return (size_t)(end - at);
+}
+
+bool bp_u128_parse(const char *text, bp_u128 *ret)
+{
+    struct bp_calc calc = {0};
+    bp_u128 value = 0;
+    if (*text == '\0' || (text[0] == '0' && text[1] != '\0'))
+        return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9')
+            return false;
+        value = bp_add(&calc, bp_mul(&calc, value, 10), (bp_u128)(*text - '0'));
+    }
+    if (!bp_calc_ok(&calc))
+        return false;
+    *ret = value;
+    return true;
+}
