@@ -1,0 +1,271 @@
+#include "daemon/config.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <ini.h>
+
+/* A reader of one value: NULL when it was taken, else what is wrong with it. */
+typedef const char *read_value(const char *text, struct bp_daemon_config *config);
+
+static const char *read_uint(const char *text, unsigned least, unsigned most, const char *wrong, unsigned *ret)
+{
+    char *end;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
+        return wrong;
+    *ret = (unsigned)value;
+    return NULL;
+}
+
+static const char *copy_text(const char *text, char *ret, size_t size, const char *wrong)
+{
+    size_t n = strlen(text);
+    if (n == 0 || n >= size)
+        return wrong;
+    memcpy(ret, text, n + 1);
+    return NULL;
+}
+
+/* Until there is access control the daemon serves its own machine only. */
+static const char *loopback_address(const char *host, in_port_t port, struct bp_daemon_config *config)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = port};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = port};
+    if (strcmp(host, "localhost") == 0)
+        host = "127.0.0.1";
+    if (inet_pton(AF_INET, host, &v4.sin_addr) == 1) {
+        if ((ntohl(v4.sin_addr.s_addr) >> 24) != 127)
+            return "is not a loopback address, and the daemon has no access control: use 127.0.0.1 or [::1]";
+        inet_ntop(AF_INET, &v4.sin_addr, config->listen_host, sizeof config->listen_host);
+        memcpy(&config->listen, &v4, sizeof v4);
+        config->listen_size = sizeof v4;
+        return NULL;
+    }
+    if (inet_pton(AF_INET6, host, &v6.sin6_addr) == 1) {
+        if (!IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr))
+            return "is not a loopback address, and the daemon has no access control: use 127.0.0.1 or [::1]";
+        memcpy(config->listen_host, "[::1]", sizeof "[::1]");
+        memcpy(&config->listen, &v6, sizeof v6);
+        config->listen_size = sizeof v6;
+        return NULL;
+    }
+    return "the host must be a loopback address: 127.0.0.1, [::1] or localhost";
+}
+
+static const char *read_listen(const char *text, struct bp_daemon_config *config)
+{
+    static const char wrong[] = "must be HOST:PORT, with a port of 0 to 65535";
+    char host[64];
+    unsigned port;
+    const char *colon = strrchr(text, ':');
+    if (!colon || read_uint(colon + 1, 0, 65535, wrong, &port))
+        return wrong;
+    size_t n = (size_t)(colon - text);
+    bool bracketed = n >= 2 && text[0] == '[' && text[n - 1] == ']';
+    if (bracketed) {
+        text++;
+        n -= 2;
+    }
+    if (n >= sizeof host || (!bracketed && memchr(text, ':', n)))
+        return wrong;
+    memcpy(host, text, n);
+    host[n] = '\0';
+    return loopback_address(host, htons((in_port_t)port), config);
+}
+
+static const char *read_socket(const char *text, struct bp_daemon_config *config)
+{
+    _Static_assert(sizeof config->socket == sizeof((struct sockaddr_un *)0)->sun_path, "a socket's path fits");
+    return copy_text(text, config->socket, sizeof config->socket, "must be a path of at most 107 bytes");
+}
+
+static const char *read_database(const char *text, struct bp_daemon_config *config)
+{
+    return copy_text(text, config->database, sizeof config->database, "must be a path of at most 4095 bytes");
+}
+
+static const char *read_workers(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 1, 256, "must be a number between 1 and 256", &config->workers);
+}
+
+static const char *read_queue(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 1, 65536, "must be a number between 1 and 65536", &config->queue);
+}
+
+static const char *read_log_level(const char *text, struct bp_daemon_config *config)
+{
+    for (int i = 0; bp_log_level_names[i]; i++)
+        if (strcmp(bp_log_level_names[i], text) == 0) {
+            config->log_level = (enum bp_log_level)i;
+            return NULL;
+        }
+    return "must be debug, info, warning or error";
+}
+
+static const struct key_row {
+    const char *key, *argument, *fallback;
+    read_value *read;
+    const char *help;
+} keys[] = {
+#define BP_CONFIG_KEY(key, argument, fallback, read, help) {key, argument, fallback, read, help},
+#include "daemon/config.def"
+#undef BP_CONFIG_KEY
+};
+enum { N_KEYS = sizeof keys / sizeof *keys };
+
+static const struct flag_row {
+    const char *option, *argument;
+    enum bp_config_action action;
+    const char *help;
+} flags[] = {
+#define BP_CONFIG_FLAG(option, argument, action, help) {option, argument, action, help},
+#include "daemon/config.def"
+#undef BP_CONFIG_FLAG
+};
+enum { N_FLAGS = sizeof flags / sizeof *flags };
+
+static int find_key(const char *name, size_t n)
+{
+    for (int i = 0; i < N_KEYS; i++)
+        if (strlen(keys[i].key) == n && memcmp(keys[i].key, name, n) == 0)
+            return i;
+    return -1;
+}
+
+static int find_flag(const char *name, size_t n)
+{
+    for (int i = 0; i < N_FLAGS; i++)
+        if (strlen(flags[i].option) == n && memcmp(flags[i].option, name, n) == 0)
+            return i;
+    return -1;
+}
+
+/* Values given, by key; kept until both sources are read, for the command line goes before the file. */
+struct reading {
+    struct bp_daemon_config *config;
+    struct bp_problems *problems;
+    const char *file;
+    const char *given[N_KEYS];
+    bool in_file[N_KEYS];
+};
+
+static int on_ini_pair(void *data, const char *section, const char *name, const char *value)
+{
+    struct reading *reading = data;
+    int key = find_key(name, strlen(name));
+    char path[256];
+    snprintf(path, sizeof path, "%s: %s%s%s", reading->file, section, *section ? "." : "", name);
+    if (key < 0 || *section) {
+        bp_problems_add(reading->problems, BP_E_config_invalid, path, "is not a key of the configuration");
+        return 1;
+    }
+    if (reading->in_file[key]) {
+        bp_problems_add(reading->problems, BP_E_config_invalid, path, "is given twice");
+        return 1;
+    }
+    reading->in_file[key] = true;
+    const char *wrong = keys[key].read(value, reading->config);
+    if (wrong)
+        bp_problems_add(reading->problems, BP_E_config_invalid, path, "%s", wrong);
+    return 1;
+}
+
+static void read_file(struct reading *reading)
+{
+    int line = ini_parse(reading->file, on_ini_pair, reading);
+    if (line == -1)
+        bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "cannot be read: %s", strerror(errno));
+    else if (line != 0)
+        bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "line %d is not KEY = VALUE", line);
+}
+
+/* One option at argv[i]; returns how many arguments it took. */
+static int read_option(struct reading *reading, char *const *argv, int i)
+{
+    const char *argument = argv[i], *name = argument + 2, *equals = strchr(argument, '=');
+    size_t n = equals ? (size_t)(equals - name) : strlen(name);
+    int key = find_key(name, n), flag = find_flag(name, n);
+    if (key < 0 && flag < 0) {
+        bp_problems_add(reading->problems, BP_E_config_invalid, argument, "is not an option");
+        return 1;
+    }
+    if (flag >= 0 && !flags[flag].argument) {
+        reading->config->action = flags[flag].action;
+        if (equals)
+            bp_problems_add(reading->problems, BP_E_config_invalid, argument, "takes no value");
+        return 1;
+    }
+    const char *value = equals ? equals + 1 : argv[i + 1];
+    if (!value)
+        bp_problems_add(reading->problems, BP_E_config_invalid, argument, "needs a value");
+    else if (key >= 0)
+        reading->given[key] = value;
+    else
+        reading->file = value;
+    return equals || !value ? 1 : 2;
+}
+
+static void read_fallbacks(struct bp_daemon_config *config)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    *config = (struct bp_daemon_config){.workers = processors < 1 ? 1 : processors > 256 ? 256 : (unsigned)processors};
+    for (int i = 0; i < N_KEYS; i++)
+        if (keys[i].fallback)
+            keys[i].read(keys[i].fallback, config);
+}
+
+void bp_daemon_config_read(int argc, char *const *argv, struct bp_daemon_config *ret, struct bp_problems *problems)
+{
+    struct reading reading = {.config = ret, .problems = problems};
+    read_fallbacks(ret);
+    for (int i = 1; i < argc;) {
+        if (strncmp(argv[i], "--", 2) == 0) {
+            i += read_option(&reading, argv, i);
+        } else {
+            bp_problems_add(problems, BP_E_config_invalid, argv[i], "is not an option");
+            i++;
+        }
+    }
+    if (reading.file)
+        read_file(&reading);
+    for (int i = 0; i < N_KEYS; i++) {
+        const char *wrong = reading.given[i] ? keys[i].read(reading.given[i], ret) : NULL;
+        char path[64];
+        snprintf(path, sizeof path, "--%s", keys[i].key);
+        if (wrong)
+            bp_problems_add(problems, BP_E_config_invalid, path, "%s", wrong);
+    }
+}
+
+static void help_line(struct bp_buf *out, const char *option, const char *argument, const char *help)
+{
+    char left[64];
+    snprintf(left, sizeof left, "--%s%s%s", option, argument ? " " : "", argument ? argument : "");
+    bp_buf_addf(out, "  %-22s %s", left, help);
+}
+
+void bp_daemon_config_help(struct bp_buf *out)
+{
+    bp_buf_addstr(out, "usage: blueprintd [OPTION...]\n\nPlans Transformer jobs over HTTP and keeps what it derived.\n\n");
+    for (int i = 0; i < N_KEYS; i++) {
+        help_line(out, keys[i].key, keys[i].argument, keys[i].help);
+        if (keys[i].fallback)
+            bp_buf_addf(out, " (%s)", keys[i].fallback);
+        bp_buf_addch(out, '\n');
+    }
+    for (int i = 0; i < N_FLAGS; i++) {
+        help_line(out, flags[i].option, flags[i].argument, flags[i].help);
+        bp_buf_addch(out, '\n');
+    }
+    bp_buf_addstr(out, "\nExit: 0 stopped, 1 could not run or go on, 2 usage or configuration.\n");
+}

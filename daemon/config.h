@@ -1,0 +1,36 @@
+/* The daemon's configuration: defaults, then the INI file, then the command line, all from config.def.
+ *
+ * Main thread only, before any other is started.
+ */
+#ifndef BP_DAEMON_CONFIG_H
+#define BP_DAEMON_CONFIG_H
+
+#include <stddef.h>
+#include <sys/socket.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "daemon/log.h"
+
+enum bp_config_action { BP_ACTION_RUN, BP_ACTION_CHECK, BP_ACTION_VERSION, BP_ACTION_HELP };
+
+/* Plain data, no ownership. */
+struct bp_daemon_config {
+    enum bp_config_action action;
+    struct sockaddr_storage listen; /* a loopback address */
+    socklen_t listen_size;
+    char listen_host[64]; /* as it stands in a URL: 127.0.0.1, [::1] */
+    char socket[108];     /* "" for none */
+    char database[4096];
+    unsigned workers, queue;
+    enum bp_log_level log_level;
+};
+
+/* Reads argv and the file it names. What is wrong is added to `problems` as config_invalid, each with the option or
+ * "FILE: key" as its path; `*ret` is to be used only when there are none. */
+void bp_daemon_config_read(int argc, char *const *argv, struct bp_daemon_config *ret, struct bp_problems *problems);
+
+/* The text of --help. */
+void bp_daemon_config_help(struct bp_buf *out);
+
+#endif

@@ -1,0 +1,117 @@
+#include "daemon/jobs/queue.h"
+
+void bp_queue_init(struct bp_queue *queue, size_t limit)
+{
+    *queue = (struct bp_queue){.limit = limit};
+    pthread_mutex_init(&queue->lock, NULL);
+    pthread_cond_init(&queue->not_empty, NULL);
+}
+
+void bp_queue_release(struct bp_queue *queue)
+{
+    pthread_cond_destroy(&queue->not_empty);
+    pthread_mutex_destroy(&queue->lock);
+}
+
+static void append(struct bp_queue *queue, struct bp_job *job)
+{
+    job->next = NULL;
+    job->previous = queue->lanes[job->lane].last;
+    if (job->previous)
+        job->previous->next = job;
+    else
+        queue->lanes[job->lane].first = job;
+    queue->lanes[job->lane].last = job;
+    queue->lanes[job->lane].n++;
+    job->in_queue = true;
+}
+
+static void unlink_job(struct bp_queue *queue, struct bp_job *job)
+{
+    if (job->previous)
+        job->previous->next = job->next;
+    else
+        queue->lanes[job->lane].first = job->next;
+    if (job->next)
+        job->next->previous = job->previous;
+    else
+        queue->lanes[job->lane].last = job->previous;
+    queue->lanes[job->lane].n--;
+    job->in_queue = false;
+}
+
+static struct bp_job *first_job(struct bp_queue *queue)
+{
+    for (int lane = 0; lane < BP_LANE_N; lane++)
+        if (queue->lanes[lane].first)
+            return queue->lanes[lane].first;
+    return NULL;
+}
+
+int bp_queue_push(struct bp_queue *queue, struct bp_job *job, bool promised, struct bp_err *err)
+{
+    int ret = 0;
+    pthread_mutex_lock(&queue->lock);
+    if (queue->closed)
+        ret = bp_fail(err, BP_E_stopping, "", "the daemon is stopping");
+    else if (!promised && queue->lanes[job->lane].n >= queue->limit)
+        ret = bp_fail(err, BP_E_queue_full, "", "%zu jobs are waiting already", queue->lanes[job->lane].n);
+    else {
+        append(queue, job);
+        pthread_cond_signal(&queue->not_empty);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return ret;
+}
+
+struct bp_job *bp_queue_pop(struct bp_queue *queue)
+{
+    struct bp_job *job = NULL;
+    pthread_mutex_lock(&queue->lock);
+    while (!queue->closed && !(job = first_job(queue)))
+        pthread_cond_wait(&queue->not_empty, &queue->lock);
+    if (queue->closed)
+        job = NULL;
+    else
+        unlink_job(queue, job);
+    pthread_mutex_unlock(&queue->lock);
+    return job;
+}
+
+bool bp_queue_take_back(struct bp_queue *queue, struct bp_job *job)
+{
+    pthread_mutex_lock(&queue->lock);
+    bool was_queued = job->in_queue;
+    if (was_queued)
+        unlink_job(queue, job);
+    pthread_mutex_unlock(&queue->lock);
+    return was_queued;
+}
+
+void bp_queue_close(struct bp_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    queue->closed = true;
+    pthread_cond_broadcast(&queue->not_empty);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+struct bp_job *bp_queue_drain(struct bp_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    struct bp_job *job = first_job(queue);
+    if (job)
+        unlink_job(queue, job);
+    pthread_mutex_unlock(&queue->lock);
+    return job;
+}
+
+size_t bp_queue_depth(struct bp_queue *queue)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&queue->lock);
+    for (int lane = 0; lane < BP_LANE_N; lane++)
+        n += queue->lanes[lane].n;
+    pthread_mutex_unlock(&queue->lock);
+    return n;
+}
