@@ -1,10 +1,10 @@
 #!/bin/sh
-# sh schema/embed.sh SYMBOL FILE... > OUT.c
+# sh schema/embed.sh SYMBOL FILE... >OUT.c
 #
 # Writes a C file that defines `const struct bp_embedded SYMBOL[]` (common/base/embedded.h): one row per FILE, in the
 # order given. The migrations are built in as
 #
-#   sh schema/embed.sh bp_migrations schema/migrations/*.sql > build/migrations.c
+#   sh schema/embed.sh bp_migrations schema/migrations/*.sql >build/gen/migrations.c
 set -eu
 
 if [ $# -lt 2 ]; then

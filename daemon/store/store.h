@@ -190,7 +190,7 @@ struct bp_store_unit {
  * bp_store_ready: what was accepted before the log was full is written. */
 void bp_store_submit(struct bp_store *store, struct bp_store_unit *unit);
 
-/* Compression for what is stored (zstd level 1), with its memory kept between calls: one packer per worker. */
+/* Compression for what is stored (zstd level 1), its memory kept between calls: one packer per worker. */
 struct bp_store_packer;
 struct bp_store_packer *bp_store_packer_new(void); /* NULL when memory runs out */
 void bp_store_packer_free(struct bp_store_packer *packer);
@@ -201,8 +201,10 @@ void bp_store_packer_free(struct bp_store_packer *packer);
 /* Adds the packed form of n bytes to `out`. -1: out_of_memory; quantity_overflow past BP_STORE_SNAPSHOT_MAX. */
 int bp_store_pack(struct bp_store_packer *packer, const void *bytes, size_t n, struct bp_buf *out, struct bp_err *err);
 
-/* Adds what was packed, which must be `n_bytes` long, to `out`. -1: snapshot_corrupt, out_of_memory. */
-int bp_store_unpack(const void *packed, size_t n, uint64_t n_bytes, struct bp_buf *out, struct bp_err *err);
+/* Adds what was packed, which must come out `n_bytes` long, to `out`; nothing on failure. -1: snapshot_corrupt,
+ * out_of_memory. */
+int bp_store_unpack(struct bp_store_packer *packer, const void *packed, size_t n, uint64_t n_bytes, struct bp_buf *out,
+                    struct bp_err *err);
 
 /* ---- Reading ----
  * Memory of what is read comes from `arena`. Every read can also fail with deadline_exceeded, storage_failed and
@@ -227,7 +229,7 @@ int bp_store_find(struct bp_store *store, enum bp_store_kind kind, const char *t
 int bp_store_plan_read(struct bp_store *store, const struct bp_digest *id, struct bp_arena *arena,
                        struct bp_store_plan *ret, struct bp_err *err);
 
-#define BP_STORE_CURSOR_TEXT 128
+#define BP_STORE_CURSOR_TEXT 320
 
 /* Which finished plans; NULL is any. */
 struct bp_store_plan_filter {
