@@ -14,7 +14,7 @@
 #
 # Another flavour is another build directory: make BUILD=build/asan EXTRA_CFLAGS=-fsanitize=address,undefined
 
-VERSION = 0.1.0
+VERSION := $(shell sed -n 's/.*BP_VERSION "\(.*\)"/\1/p' common/base/version.h)
 prefix = /usr/local
 bindir = $(prefix)/bin
 mandir = $(prefix)/share/man
@@ -42,7 +42,7 @@ ALL_PKGS = $(COMMON_PKGS) $(DAEMON_PKGS) $(CLIENT_PKGS) $(TEST_PKGS)
 pkg = $(shell $(PKG_CONFIG) $(1) $(2) 2>/dev/null)
 PKG_CFLAGS := $(call pkg,--cflags,$(ALL_PKGS))
 
-BP_CFLAGS = -std=c11 -D_GNU_SOURCE -DBP_VERSION='"$(VERSION)"' -I. -I$(BUILD)/gen -pthread \
+BP_CFLAGS = -std=c11 -D_GNU_SOURCE -I. -I$(BUILD)/gen -pthread \
 	$(WARNINGS) $(EXTRA_CFLAGS) $(CFLAGS) $(PKG_CFLAGS)
 BP_LDFLAGS = -pthread $(EXTRA_CFLAGS) $(LDFLAGS)
 
@@ -54,8 +54,9 @@ TEST_LIBS = $(call pkg,--libs,$(TEST_PKGS))
 COMMON_SRC = $(wildcard common/*.c common/*/*.c)
 DAEMON_SRC = $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))
 CLIENT_SRC = $(filter-out client/main.c,$(wildcard client/*.c))
-TESTLIB_SRC = $(wildcard tests/lib/*.c)
+TESTLIB_SRC = $(wildcard tests/lib/*.c tests/reference/*.c)
 UNIT_SRC = $(wildcard tests/unit/*.c)
+PROPERTY_SRC = $(wildcard tests/property/*.c)
 API_SRC = $(wildcard tests/api/*.c)
 BENCH_SRC = $(wildcard tests/bench/bench_*.c)
 
@@ -106,7 +107,7 @@ $(BUILD)/gen/openapi.json: schema/openapi.yaml schema/bundle.py $(SCHEMAS)
 	$(PYTHON) schema/bundle.py schema/openapi.yaml >$@.tmp && mv $@.tmp $@
 
 $(BUILD)/gen/openapi.c: $(BUILD)/gen/openapi.json schema/embed.sh
-	sh schema/embed.sh bp_openapi_json $(BUILD)/gen/openapi.json >$@.tmp && mv $@.tmp $@
+	sh schema/embed.sh bp_openapi $(BUILD)/gen/openapi.json >$@.tmp && mv $@.tmp $@
 
 $(BUILD)/gen/migrations.c: $(MIGRATIONS) schema/embed.sh
 	@mkdir -p $(@D)
@@ -126,6 +127,10 @@ $(BUILD)/tests/unit: $(call objs,$(UNIT_SRC)) $(TEST_LIB) $(DAEMON_LIB) $(CLIENT
 	@mkdir -p $(@D)
 	$(link) $(DAEMON_LIBS) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
 
+$(BUILD)/tests/property: $(call objs,$(PROPERTY_SRC)) $(TEST_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	$(link) $(COMMON_LIBS) $(TEST_LIBS)
+
 $(BUILD)/tests/api: $(call objs,$(API_SRC)) $(TEST_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
@@ -138,17 +143,20 @@ $(BUILD)/docs/render: $(call objs,docs/render.c) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(COMMON_LIBS)
 
-programs: all $(BUILD)/tests/unit $(BUILD)/tests/api
+programs: all $(BUILD)/tests/unit $(BUILD)/tests/property $(BUILD)/tests/api
 
 # deps may install what pkg-config answers, so what follows it runs in a fresh make.
 deps:
 	@sh tests/deps.sh build
 
 check: deps
-	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-api
+	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-property check-api
 
 check-unit: $(BUILD)/tests/unit
 	$(BUILD)/tests/unit $(SUITES)
+
+check-property: $(BUILD)/tests/property
+	$(BUILD)/tests/property $(SUITES)
 
 check-api: all $(BUILD)/tests/api
 	BP_BUILD=$(BUILD) $(BUILD)/tests/api $(SUITES)
@@ -166,6 +174,7 @@ check-long: deps
 
 check-long-built: programs
 	BP_LONG=1 $(BUILD)/tests/unit
+	BP_LONG=1 $(BUILD)/tests/property
 	BP_LONG=1 BP_BUILD=$(BUILD) $(BUILD)/tests/api
 
 check-node: programs $(BUILD)/gen/openapi.json
@@ -205,6 +214,7 @@ coverage:
 coverage-run: programs
 	find $(BUILD) -name '*.gcda' -delete
 	$(BUILD)/tests/unit
+	$(BUILD)/tests/property
 	BP_BUILD=$(BUILD) $(BUILD)/tests/api
 	GCOV=$(GCOV) sh tests/coverage.sh $(BUILD) $(COVERAGE_LEAST)
 
@@ -237,7 +247,7 @@ distclean: clean
 	rm -rf config.mk config.log config.status configure autom4te.cache tests/node/node_modules
 
 force:
-.PHONY: all force programs deps check check-unit check-api check-arrows check-symbols check-long check-long-built \
+.PHONY: all force programs deps check check-unit check-property check-api check-arrows check-symbols check-long check-long-built \
 	check-node demo bench bench-built docs check-docs format check-format coverage coverage-run install dist \
 	clean distclean
 .DELETE_ON_ERROR:

@@ -1,0 +1,124 @@
+'use strict';
+// validate.js OPENAPI EXCHANGES: every recorded answer must be one that the OpenAPI document describes: route, status,
+// media type, headers, and body to the last field. Every operation it describes must have been asked and succeeded.
+const fs = require('fs');
+const Ajv = require('ajv/dist/2020').default;
+const addFormats = require('ajv-formats').default;
+const exchanges = require('./exchanges');
+
+const api = JSON.parse(fs.readFileSync(process.argv[2], 'utf8'));
+// The document around the schemas is not a schema: its words are no unknown keywords to stop at.
+const ajv = new Ajv({ strict: false, allErrors: true });
+addFormats(ajv);
+ajv.addSchema(api, 'api');
+
+function resolve(node) {
+    while (node && node.$ref)
+        node = node.$ref.slice(2).split('/').reduce((at, key) => at[key], api);
+    return node;
+}
+
+const compiled = new Map();
+function check(pointer, value) {
+    if (!compiled.has(pointer))
+        compiled.set(pointer, ajv.compile({ $ref: 'api#' + pointer }));
+    const validate = compiled.get(pointer);
+    if (validate(value))
+        return null;
+    return ajv.errorsText(validate.errors.filter((e) => e.keyword !== 'oneOf').slice(0, 5), { separator: '; ' });
+}
+
+const escape = (key) => encodeURIComponent(key.replace(/~/g, '~0').replace(/\//g, '~1'));
+const pointerOf = (...keys) => keys.map((key) => '/' + escape(key)).join('');
+
+const routes = Object.keys(api.paths).map((path) => ({
+    path,
+    pattern: new RegExp('^' + path.replace(/[.]/g, '\\.').replace(/\{[^}]+\}/g, '[^/]+') + '$'),
+}));
+const PROBLEM = '/components/schemas/Problem';
+
+// Where the answer's description is: a pointer, or what is wrong.
+function describe(exchange, route) {
+    const method = exchange.method === 'HEAD' ? 'get' : exchange.method.toLowerCase();
+    if (!route)
+        return exchange.status === 404 ? { problem: true } : { wrong: 'the route is not described' };
+    const operation = api.paths[route.path][method];
+    if (!operation)
+        return exchange.status === 405 ? { problem: true } : { wrong: 'the method is not described' };
+    const answer = operation.responses[exchange.status];
+    if (!answer)
+        return { wrong: `status ${exchange.status} is not described` };
+    const at = answer.$ref ? answer.$ref.slice(1) : pointerOf('paths', route.path, method, 'responses', String(exchange.status));
+    return { answer: resolve(answer), at, operation };
+}
+
+function checkHeaders(answer, at, headers) {
+    const wrong = [];
+    for (const [name, reference] of Object.entries(answer.headers || {})) {
+        const header = resolve(reference);
+        const value = headers[name.toLowerCase()];
+        if (value === undefined && header.required)
+            wrong.push(`header ${name} is missing`);
+        const schemaAt = reference.$ref ? reference.$ref.slice(1) : at + pointerOf('headers', name);
+        if (value !== undefined) {
+            const errors = check(schemaAt + '/schema', value);
+            if (errors)
+                wrong.push(`header ${name}: ${errors}`);
+        }
+    }
+    return wrong;
+}
+
+function checkBody(answer, at, exchange) {
+    const media = (exchange.headers['content-type'] || '').split(';')[0];
+    if (!answer.content)
+        return exchange.body ? ['a body is not described'] : [];
+    if (exchange.method === 'HEAD')
+        return [];
+    if (!answer.content[media])
+        return [`media type "${media}" is not described`];
+    const value = media.endsWith('json') ? JSON.parse(exchange.body) : exchange.body;
+    const errors = check(at + pointerOf('content', media, 'schema'), value);
+    return errors ? [errors] : [];
+}
+
+function judge(exchange, succeeded) {
+    const path = exchange.target.split('?')[0];
+    const route = routes.find((candidate) => candidate.pattern.test(path));
+    const { wrong, problem, answer, at, operation } = describe(exchange, route);
+    if (wrong)
+        return [wrong];
+    if (problem) {
+        if (exchange.headers['content-type'] !== 'application/problem+json')
+            return ['not application/problem+json'];
+        const errors = exchange.method === 'HEAD' ? null : check(PROBLEM, JSON.parse(exchange.body));
+        return errors ? [errors] : [];
+    }
+    const accepted = exchange.status < 300;
+    if (accepted)
+        succeeded.add(operation.operationId);
+    const errors = [...checkHeaders(answer, at, exchange.headers), ...checkBody(answer, at, exchange)];
+    // What the daemon accepts, the description must allow.
+    if (accepted && operation.requestBody && exchange.request) {
+        const refused = check('/components/schemas/request', JSON.parse(exchange.request));
+        if (refused)
+            errors.push(`the accepted request: ${refused}`);
+    }
+    return errors;
+}
+
+const failures = [];
+const succeeded = new Set();
+let passed = 0;
+for (const exchange of exchanges.read(process.argv[3])) {
+    const wrong = judge(exchange, succeeded);
+    if (wrong.length)
+        failures.push(`${exchange.method} ${exchange.target.slice(0, 120)} -> ${exchange.status}: ${wrong.join(' | ')}`);
+    else
+        passed++;
+}
+for (const item of Object.values(api.paths))
+    for (const operation of Object.values(item))
+        if (operation.operationId && !succeeded.has(operation.operationId))
+            failures.push(`operation ${operation.operationId} never succeeded in the API tests`);
+exchanges.finish('described answers', passed, [...new Set(failures)]);
