@@ -1,0 +1,189 @@
+#include "client/http.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <curl/curl.h>
+
+#include "client/print.h"
+#include "common/base/version.h"
+
+struct bp_connection {
+    CURL *curl;
+    const char *server;
+    const char *socket; /* the path of a unix socket, or NULL */
+    char message[CURL_ERROR_SIZE];
+};
+
+struct bp_connection *bp_connection_new(const char *server)
+{
+    struct bp_connection *connection = calloc(1, sizeof *connection);
+    if (!connection)
+        return NULL;
+    connection->server = server;
+    connection->socket = strncmp(server, "unix:", 5) == 0 ? server + 5 : NULL;
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK)
+        connection->curl = curl_easy_init();
+    if (!connection->curl) {
+        free(connection);
+        return NULL;
+    }
+    return connection;
+}
+
+void bp_connection_free(struct bp_connection *connection)
+{
+    if (!connection)
+        return;
+    curl_easy_cleanup(connection->curl);
+    curl_global_cleanup();
+    free(connection);
+}
+
+void bp_target_escape(struct bp_buf *out, const char *text)
+{
+    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+        bool plain = (*at >= '0' && *at <= '9') || (*at >= 'A' && *at <= 'Z') || (*at >= 'a' && *at <= 'z') ||
+                     strchr("-._~:", *at);
+        if (plain)
+            bp_buf_addch(out, (char)*at);
+        else
+            bp_buf_addf(out, "%%%02X", *at);
+    }
+}
+
+static void url_of(const struct bp_connection *connection, const char *target, struct bp_buf *out)
+{
+    if (connection->socket) {
+        bp_buf_addstr(out, "http://localhost");
+    } else {
+        size_t n = strlen(connection->server);
+        while (n && connection->server[n - 1] == '/')
+            n--;
+        if (!strstr(connection->server, "://"))
+            bp_buf_addstr(out, "http://");
+        bp_buf_add(out, connection->server, n);
+    }
+    bp_buf_addstr(out, target);
+}
+
+static size_t take_body(char *bytes, size_t size, size_t n, void *data)
+{
+    struct bp_buf *body = data;
+    if (n > BP_ANSWER_MAX - body->len)
+        return 0;
+    bp_buf_add(body, bytes, size * n);
+    return body->failed ? 0 : n;
+}
+
+/* The line on the terminal while a request waits. */
+struct progress {
+    CURL *curl;
+    const char *server;
+    bool shown;
+};
+
+static int show_progress(void *data, curl_off_t down_total, curl_off_t down, curl_off_t up_total, curl_off_t up)
+{
+    (void)down_total, (void)down, (void)up_total, (void)up;
+    struct progress *progress = data;
+    curl_off_t microseconds = 0;
+    curl_easy_getinfo(progress->curl, CURLINFO_TOTAL_TIME_T, &microseconds);
+    if (microseconds < 300000)
+        return 0;
+    struct bp_buf server = {0};
+    bp_text_add(&server, progress->server);
+    fprintf(stderr, "\rwaiting for %s: %lld s", bp_buf_string(&server), (long long)(microseconds / 1000000));
+    fflush(stderr);
+    bp_buf_release(&server);
+    progress->shown = true;
+    return 0;
+}
+
+static void hide_progress(const struct progress *progress)
+{
+    if (progress->shown)
+        fprintf(stderr, "\r%*s\r", (int)strlen(progress->server) + 40, "");
+}
+
+/* Returns the first failure of the options, which are set whatever fails. */
+static CURLcode set_options(struct bp_connection *connection, const char *url, const char *method,
+                            const struct bp_buf *body, struct curl_slist *headers, struct bp_reply *answer)
+{
+    CURL *curl = connection->curl;
+    curl_easy_reset(curl);
+    CURLcode codes[] = {
+        curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, connection->message),
+        curl_easy_setopt(curl, CURLOPT_URL, url),
+        curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L),
+        curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https"),
+        curl_easy_setopt(curl, CURLOPT_PROXY, ""),
+        curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, connection->socket),
+        curl_easy_setopt(curl, CURLOPT_USERAGENT, "blueprint/" BP_VERSION),
+        curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers),
+        curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, BP_CONNECT_SECONDS),
+        curl_easy_setopt(curl, CURLOPT_TIMEOUT, BP_TIMEOUT_SECONDS),
+        curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body),
+        curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer->body),
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method),
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i] != CURLE_OK)
+            return codes[i];
+    if (strcmp(method, "POST") != 0)
+        return CURLE_OK;
+    CURLcode code = curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(body ? body->len : 0));
+    return code != CURLE_OK ? code : curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body && body->len ? body->data : "");
+}
+
+static int fail_of(const struct bp_connection *connection, CURLcode code, const struct bp_reply *answer,
+                   struct bp_err *err)
+{
+    if (code == CURLE_OUT_OF_MEMORY || answer->body.failed)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the answer of %s", connection->server);
+    if (code == CURLE_WRITE_ERROR)
+        return bp_fail(err, BP_E_network_failed, "", "the answer of %s is larger than %lu bytes", connection->server,
+                       BP_ANSWER_MAX);
+    return bp_fail(err, BP_E_network_failed, "", "%s: %s", connection->server,
+                   connection->message[0] ? connection->message : curl_easy_strerror(code));
+}
+
+int bp_connection_call(struct bp_connection *connection, const char *method, const char *target,
+                       const struct bp_buf *body, struct bp_reply *ret, struct bp_err *err)
+{
+    struct bp_reply answer = {0};
+    struct bp_buf url = {0};
+    struct curl_slist *headers = curl_slist_append(NULL, "Accept: application/json, application/problem+json");
+    /* Without a body curl would still name a type, that of a form. */
+    if (headers && !curl_slist_append(headers, body ? "Content-Type: application/json" : "Content-Type:")) {
+        curl_slist_free_all(headers);
+        headers = NULL;
+    }
+    url_of(connection, target, &url);
+    connection->message[0] = '\0';
+    CURLcode code = CURLE_OUT_OF_MEMORY;
+    struct progress line = {.curl = connection->curl, .server = connection->server};
+    if (headers && bp_buf_string(&url)[0])
+        code = set_options(connection, url.data, method, body, headers, &answer);
+    if (code == CURLE_OK && isatty(STDERR_FILENO)) {
+        curl_easy_setopt(connection->curl, CURLOPT_XFERINFOFUNCTION, show_progress);
+        curl_easy_setopt(connection->curl, CURLOPT_XFERINFODATA, &line);
+        curl_easy_setopt(connection->curl, CURLOPT_NOPROGRESS, 0L);
+    }
+    if (code == CURLE_OK)
+        code = curl_easy_perform(connection->curl);
+    hide_progress(&line);
+    if (code == CURLE_OK)
+        code = curl_easy_getinfo(connection->curl, CURLINFO_RESPONSE_CODE, &answer.status);
+    curl_slist_free_all(headers);
+    bp_buf_release(&url);
+    if (code != CURLE_OK) {
+        fail_of(connection, code, &answer, err);
+        bp_buf_release(&answer.body);
+        return -1;
+    }
+    *ret = answer;
+    return 0;
+}

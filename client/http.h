@@ -1,0 +1,39 @@
+/* Talking to the daemon: one HTTP/1.1 request at a time over libcurl, straight to the server (no proxy, no redirect).
+ */
+#ifndef BP_CLIENT_HTTP_H
+#define BP_CLIENT_HTTP_H
+
+#include <stdbool.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+#define BP_DEFAULT_SERVER "127.0.0.1:7433"
+
+/* Longest answer taken, and how long a request may take from its start to its answer. */
+#define BP_ANSWER_MAX (256UL * 1024 * 1024)
+#define BP_TIMEOUT_SECONDS 300L
+#define BP_CONNECT_SECONDS 10L
+
+struct bp_connection;
+
+/* `server` is URL, HOST:PORT or unix:PATH, borrowed. NULL when memory ran out. */
+struct bp_connection *bp_connection_new(const char *server);
+void bp_connection_free(struct bp_connection *connection);
+
+/* Zero-initialise; release `body` with bp_buf_release. */
+struct bp_reply {
+    long status;
+    struct bp_buf body;
+};
+
+/* `target` is path and query, escaped already. `body` NULL sends none. While it waits it says so on standard error,
+ * when that is a terminal. -1: network_failed, out_of_memory. */
+int bp_connection_call(struct bp_connection *connection, const char *method, const char *target,
+                       const struct bp_buf *body, struct bp_reply *ret, struct bp_err *err);
+
+/* Appends text as part of one path segment or query value: what RFC 3986 does not leave unreserved becomes %XX, but
+ * for the colon, which ids have. */
+void bp_target_escape(struct bp_buf *out, const char *text);
+
+#endif

@@ -1,0 +1,202 @@
+/* blueprint: the command-line client of blueprintd. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/client.h"
+#include "client/print.h"
+#include "common/base/version.h"
+
+static const struct bp_command commands[] = {
+#define BP_COMMAND(name, run, print, arguments, least, most, method, path, summary, help)                              \
+    {#name, run, print, arguments, least, most, method, path, summary, help},
+#include "client/commands.def"
+#undef BP_COMMAND
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static const struct option_row {
+    const char *command, *name, *value, *help;
+} option_rows[] = {
+#define BP_OPTION(command, name, value, help) {#command, #name, value, help},
+#include "client/commands.def"
+#undef BP_OPTION
+};
+enum { N_OPTION_ROWS = sizeof option_rows / sizeof *option_rows };
+
+const struct bp_command *bp_command_find(const char *name)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static enum bp_exit print_help(void)
+{
+    struct bp_buf out = {0};
+    bp_buf_addstr(&out, "usage: blueprint [--server URL] [--json] COMMAND\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        struct bp_buf call = {0};
+        bp_buf_addf(&call, "%s %s", commands[i].name, commands[i].arguments);
+        bp_buf_addf(&out, "  %-20s %s\n", bp_buf_string(&call), commands[i].summary);
+        bp_buf_release(&call);
+    }
+    bp_buf_addstr(&out, "\n  --server URL   http://HOST:PORT, HOST:PORT or unix:PATH (default: $BLUEPRINT_SERVER,\n"
+                        "                 else " BP_DEFAULT_SERVER ")\n"
+                        "  --json         print the server's answer as it came\n"
+                        "  --help         this text; after a COMMAND, that command's\n"
+                        "  --version      print the version\n\n"
+                        "PLAN, DIGEST and ENTITY may be cut short to any unambiguous prefix of 8 hex digits or more.\n"
+                        "Exit: 0 yes, 1 a negative answer, 2 usage, 3 server not reached or full, 4 request refused,\n"
+                        "5 the answer could not be written.\n");
+    return bp_print_text(&out, BP_EXIT_YES);
+}
+
+static enum bp_exit print_command_help(const struct bp_command *command)
+{
+    struct bp_buf out = {0};
+    bp_buf_addf(&out, "usage: blueprint %s%s%s", command->name, command->arguments[0] ? " " : "", command->arguments);
+    for (size_t i = 0; i < N_OPTION_ROWS; i++)
+        if (strcmp(option_rows[i].command, command->name) == 0)
+            bp_buf_addf(&out, " [--%s %s]", option_rows[i].name, option_rows[i].value);
+    bp_buf_addf(&out, "\n\n%s\n", command->help);
+    bool first = true;
+    for (size_t i = 0; i < N_OPTION_ROWS; i++) {
+        const struct option_row *row = &option_rows[i];
+        if (strcmp(row->command, command->name) != 0)
+            continue;
+        struct bp_buf name = {0};
+        bp_buf_addf(&name, "--%s %s", row->name, row->value);
+        bp_buf_addf(&out, "%s  %-18s %s\n", first ? "\n" : "", bp_buf_string(&name), row->help);
+        bp_buf_release(&name);
+        first = false;
+    }
+    return bp_print_text(&out, BP_EXIT_YES);
+}
+
+/* The command line being read. `at` is the next word; after "--" words are arguments. */
+struct words {
+    char **at;
+    bool only_arguments, wants_help, wants_version;
+    const char *server;
+    struct bp_invocation *invocation;
+};
+
+/* An option's value: after '=', or the next word. NULL after a complaint. */
+static const char *option_value(struct words *words, const char *name, const char *equals)
+{
+    const char *value = equals ? equals + 1 : *words->at ? *words->at++ : NULL;
+    if (!value)
+        bp_complain(BP_EXIT_USAGE, "--%s needs a value", name);
+    return value;
+}
+
+static enum bp_exit set_command_option(struct words *words, const char *word, size_t n, const char *equals)
+{
+    struct bp_invocation *invocation = words->invocation;
+    for (size_t i = 0; i < N_OPTION_ROWS && invocation->command; i++) {
+        const struct option_row *row = &option_rows[i];
+        if (strcmp(row->command, invocation->command->name) != 0 || strlen(row->name) != n ||
+            strncmp(row->name, word, n) != 0)
+            continue;
+        if (bp_invocation_option(invocation, row->name))
+            return bp_complain(BP_EXIT_USAGE, "--%s is given twice", row->name);
+        const char *value = option_value(words, row->name, equals);
+        if (!value)
+            return BP_EXIT_USAGE;
+        invocation->options[invocation->n_options++] = (struct bp_option){row->name, value};
+        return BP_EXIT_YES;
+    }
+    return bp_complain(BP_EXIT_USAGE, "unknown option --%s (try blueprint --help)", word);
+}
+
+static enum bp_exit set_option(struct words *words, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = {{"json", &words->invocation->json}, {"help", &words->wants_help}, {"version", &words->wants_version}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (strcmp(flags[i].name, word) == 0) {
+            *flags[i].flag = true;
+            return BP_EXIT_YES;
+        }
+    }
+    if (n != strlen("server") || strncmp(word, "server", n) != 0)
+        return set_command_option(words, word, n, equals);
+    words->server = option_value(words, "server", equals);
+    return words->server ? BP_EXIT_YES : BP_EXIT_USAGE;
+}
+
+static enum bp_exit set_word(struct words *words, const char *word)
+{
+    struct bp_invocation *invocation = words->invocation;
+    if (!invocation->command) {
+        invocation->command = bp_command_find(word);
+        return invocation->command ? BP_EXIT_YES
+                                   : bp_complain(BP_EXIT_USAGE, "unknown command %s (try blueprint --help)", word);
+    }
+    if (invocation->n_arguments == invocation->command->most)
+        return bp_complain(BP_EXIT_USAGE, "%s takes no argument %s", invocation->command->name, word);
+    if (!word[0])
+        return bp_complain(BP_EXIT_USAGE, "an argument of %s is empty", invocation->command->name);
+    invocation->arguments[invocation->n_arguments++] = word;
+    return BP_EXIT_YES;
+}
+
+static enum bp_exit read_words(struct words *words)
+{
+    while (*words->at) {
+        const char *word = *words->at++;
+        enum bp_exit status = BP_EXIT_YES;
+        if (words->only_arguments || word[0] != '-' || !word[1])
+            status = set_word(words, word);
+        else if (strcmp(word, "--") == 0)
+            words->only_arguments = true;
+        else if (word[1] == '-')
+            status = set_option(words, word + 2);
+        else
+            status = bp_complain(BP_EXIT_USAGE, "unknown option %s (try blueprint --help)", word);
+        if (status != BP_EXIT_YES)
+            return status;
+    }
+    return BP_EXIT_YES;
+}
+
+static enum bp_exit run(struct bp_invocation *invocation, const char *server)
+{
+    const char *from_environment = getenv("BLUEPRINT_SERVER");
+    if (!server)
+        server = from_environment && from_environment[0] ? from_environment : BP_DEFAULT_SERVER;
+    invocation->connection = bp_connection_new(server);
+    if (!invocation->connection)
+        return bp_complain(BP_EXIT_LOCAL, "out of memory");
+    enum bp_exit status = invocation->command->run(invocation);
+    bp_connection_free(invocation->connection);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct bp_invocation invocation = {0};
+    struct words words = {.at = argv + (argc > 0), .invocation = &invocation};
+    enum bp_exit status = read_words(&words);
+    if (status != BP_EXIT_YES)
+        return (int)status;
+    if (words.wants_version) {
+        struct bp_buf out = {0};
+        bp_buf_addstr(&out, "blueprint " BP_VERSION "\n");
+        return (int)bp_print_text(&out, BP_EXIT_YES);
+    }
+    const struct bp_command *command = invocation.command;
+    if (words.wants_help)
+        return (int)(command ? print_command_help(command) : print_help());
+    if (!command)
+        return (int)bp_complain(BP_EXIT_USAGE, "no command (try blueprint --help)");
+    if (invocation.n_arguments < command->least)
+        return (int)bp_complain(BP_EXIT_USAGE, "usage: blueprint %s %s", command->name, command->arguments);
+    return (int)run(&invocation, words.server);
+}

@@ -1,0 +1,261 @@
+/* plan, list, show: a plan as a page of text, plans as lines. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/client.h"
+#include "client/print.h"
+#include "common/ir/ir.h"
+
+/* A request longer than this is not sent: the daemon's own limit is far below. */
+#define REQUEST_MAX (64UL * 1024 * 1024)
+
+/* All of a file, or of standard input. Complains. */
+static enum bp_exit read_request(FILE *file, const char *name, struct bp_buf *ret)
+{
+    size_t n = 1;
+    while (n && !ferror(file) && ret->len <= REQUEST_MAX) {
+        if (!bp_buf_reserve(ret, 65536))
+            return bp_complain(BP_EXIT_LOCAL, "out of memory");
+        n = fread(ret->data + ret->len, 1, 65536, file);
+        ret->len += n;
+    }
+    if (ferror(file))
+        return bp_complain(BP_EXIT_USAGE, "cannot read %s: %s", name, strerror(errno));
+    if (ret->len > REQUEST_MAX)
+        return bp_complain(BP_EXIT_USAGE, "%s is larger than %lu bytes", name, REQUEST_MAX);
+    return BP_EXIT_YES;
+}
+
+enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
+{
+    const char *name = invocation->arguments[0];
+    bool is_stdin = strcmp(name, "-") == 0;
+    FILE *file = is_stdin ? stdin : fopen(name, "rb");
+    if (!file)
+        return bp_complain(BP_EXIT_USAGE, "cannot read %s: %s", name, strerror(errno));
+    if (is_stdin)
+        name = "<stdin>";
+    struct bp_buf body = {0};
+    enum bp_exit status = read_request(file, name, &body);
+    if (!is_stdin)
+        fclose(file);
+    struct bp_reply answer = {0};
+    if (status == BP_EXIT_YES)
+        status = bp_call(invocation, &body, &answer);
+    bp_buf_release(&body);
+    return status != BP_EXIT_YES ? status : bp_reply_print(invocation, &answer, name);
+}
+
+/* The digest of one stage of a plan, copied; NULL when the answer is not a plan that has it. */
+static char *stage_digest(const struct bp_reply *answer, const char *stage)
+{
+    struct bp_json_position position;
+    json_t *plan = bp_json_parse(answer->body.data, answer->body.len, &position, NULL);
+    const json_t *snapshots = json_object_get(plan, "snapshots");
+    char *digest = NULL;
+    for (size_t i = 0; i < json_array_size(snapshots) && !digest; i++) {
+        const json_t *snapshot = json_array_get(snapshots, i);
+        if (strcmp(bp_json_text(snapshot, "stage"), stage) == 0)
+            digest = strdup(bp_json_text(snapshot, "digest"));
+    }
+    json_decref(plan);
+    return digest;
+}
+
+enum bp_exit bp_run_show(const struct bp_invocation *invocation)
+{
+    const char *stage = bp_invocation_option(invocation, "stage");
+    if (!stage)
+        return bp_run_call(invocation);
+    size_t known = 0;
+    while (bp_stage_names[known] && strcmp(bp_stage_names[known], stage) != 0)
+        known++;
+    if (!bp_stage_names[known])
+        return bp_complain(BP_EXIT_USAGE, "no stage is called %s: model, distributed, portable or concrete", stage);
+    struct bp_invocation plan = *invocation;
+    plan.n_options = 0;
+    struct bp_reply answer = {0};
+    enum bp_exit status = bp_call(&plan, NULL, &answer);
+    if (status != BP_EXIT_YES)
+        return status;
+    if (answer.status != 200)
+        return bp_reply_print(&plan, &answer, NULL);
+    char *digest = stage_digest(&answer, stage);
+    bp_buf_release(&answer.body);
+    if (!digest || !digest[0]) {
+        free(digest);
+        return bp_complain(BP_EXIT_NO, "the plan has no %s snapshot", stage);
+    }
+    struct bp_invocation snapshot = {.command = bp_command_find("snapshot"),
+                                     .connection = invocation->connection,
+                                     .json = invocation->json,
+                                     .arguments = {digest},
+                                     .n_arguments = 1};
+    status = bp_run_snapshot(&snapshot);
+    free(digest);
+    return status;
+}
+
+static const struct bp_table_column snapshot_columns[] = {
+    {"stage", "stage", false, NULL},
+    {"digest", "digest", false, NULL},
+    {"bytes", "bytes", true, NULL},
+};
+
+static const struct bp_table_column work_columns[] = {
+    {"", NULL, false, bp_cell_name},
+    {"tasks", "tasks", true, NULL},
+    {"operations", "operations", true, NULL},
+    {"read bytes", "read_bytes", true, NULL},
+    {"write bytes", "write_bytes", true, NULL},
+    {"message bytes", "message_bytes", true, NULL},
+};
+
+static const struct bp_table_column memory_columns[] = {
+    {"memory", NULL, false, bp_cell_name},
+    {"bytes", NULL, true, bp_cell_value},
+    {"GiB", NULL, true, bp_cell_gib},
+};
+
+static const struct bp_table_column diagnostic_columns[] = {
+    {"code", "code", false, NULL},
+    {"path", "path", false, NULL},
+    {"message", "message", false, NULL},
+};
+
+static void count_verdict(const json_t *evidence, size_t *ret_held, json_int_t *ret_compared)
+{
+    for (size_t i = 0; i < json_array_size(evidence); i++) {
+        const json_t *record = json_array_get(evidence, i);
+        *ret_held += strcmp(bp_json_text(record, "verdict"), "holds") == 0;
+        *ret_compared += json_integer_value(json_object_get(record, "compared"));
+    }
+}
+
+static void cell_pass(struct bp_buf *out, const struct bp_table_row *row, const char *key)
+{
+    bp_text_add(out, bp_json_text(row->value, key));
+    bp_buf_addstr(out, ", revision ");
+    bp_text_add_value(out, json_object_get(row->value, "revision"));
+}
+
+static void cell_held(struct bp_buf *out, const struct bp_table_row *row, const char *key)
+{
+    const json_t *evidence = json_object_get(row->value, key);
+    size_t held = 0;
+    json_int_t compared = 0;
+    count_verdict(evidence, &held, &compared);
+    bp_buf_addf(out, "%zu of %zu", held, json_array_size(evidence));
+}
+
+static void cell_compared(struct bp_buf *out, const struct bp_table_row *row, const char *key)
+{
+    size_t held = 0;
+    json_int_t compared = 0;
+    count_verdict(json_object_get(row->value, key), &held, &compared);
+    bp_buf_addf(out, "%lld", (long long)compared);
+}
+
+static const struct bp_table_column derivation_columns[] = {
+    {"pass", "pass", false, cell_pass},
+    {"checks held", "evidence", true, cell_held},
+    {"compared", "evidence", true, cell_compared},
+};
+
+/* The whole block's row as a table of one, so that it aligns with the phases: {"all": facts}. */
+static void print_work(struct bp_buf *out, const json_t *facts)
+{
+    json_t *rows = json_object();
+    bool failed = !rows;
+    const char *const groups[] = {"by_phase", "by_engine"};
+    for (size_t i = 0; i < 2 && !failed; i++) {
+        const json_t *group = json_object_get(facts, groups[i]);
+        if (json_is_object(group))
+            failed = json_object_update(rows, (json_t *)(uintptr_t)group) < 0;
+    }
+    if (!failed)
+        failed = json_object_set(rows, "all", (json_t *)(uintptr_t)facts) < 0;
+    out->failed |= failed;
+    BP_PRINT_TABLE(out, rows, work_columns);
+    json_decref(rows);
+}
+
+static void print_list(struct bp_buf *out, const char *label, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        bp_print_field(out, i ? "" : label, json_array_get(list, i));
+}
+
+static void print_model(struct bp_buf *out, const json_t *model)
+{
+    bp_print_field(out, "model", json_object_get(model, "name"));
+    bp_print_field(out, "family", json_object_get(model, "family"));
+    bp_print_field(out, "parameters", json_object_get(model, "parameters"));
+    print_list(out, "assumed", json_object_get(model, "assumed"));
+    print_list(out, "ignored", json_object_get(model, "ignored"));
+}
+
+static void print_facts(struct bp_buf *out, const json_t *facts)
+{
+    bp_buf_addch(out, '\n');
+    bp_print_field(out, "facts of", json_object_get(facts, "scope"));
+    print_work(out, facts);
+    bp_buf_addch(out, '\n');
+    BP_PRINT_TABLE(out, json_object_get(facts, "memory"), memory_columns);
+}
+
+enum bp_exit bp_print_plan(struct bp_buf *out, const json_t *answer)
+{
+    bp_print_field(out, "plan", json_object_get(answer, "id"));
+    bp_print_field(out, "state", json_object_get(answer, "state"));
+    bp_print_field(out, "mode", json_object_get(answer, "mode"));
+    bp_print_field(out, "created", json_object_get(answer, "created_at"));
+    bp_print_field(out, "committed", json_object_get(answer, "committed_at"));
+    print_model(out, json_object_get(answer, "model"));
+    const struct {
+        const char *key;
+        const struct bp_table_column *columns;
+        size_t n;
+    } tables[] = {
+        {"diagnostics", diagnostic_columns, sizeof diagnostic_columns / sizeof *diagnostic_columns},
+        {"snapshots", snapshot_columns, sizeof snapshot_columns / sizeof *snapshot_columns},
+        {"derivations", derivation_columns, sizeof derivation_columns / sizeof *derivation_columns},
+    };
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        const json_t *rows = json_object_get(answer, tables[i].key);
+        if (json_array_size(rows) == 0)
+            continue;
+        bp_buf_addch(out, '\n');
+        bp_print_table(out, rows, NULL, tables[i].columns, tables[i].n);
+    }
+    if (json_object_get(answer, "facts"))
+        print_facts(out, json_object_get(answer, "facts"));
+    return BP_EXIT_YES;
+}
+
+static void cell_model(struct bp_buf *out, const struct bp_table_row *row, const char *key)
+{
+    bp_text_add_value(out, json_object_get(json_object_get(row->value, "model"), key));
+}
+
+static const struct bp_table_column plan_columns[] = {
+    {"plan", "id", false, bp_cell_short},   {"state", "state", false, NULL},
+    {"created", "created_at", false, NULL}, {"mode", "mode", false, NULL},
+    {"model", "name", false, cell_model},   {"parameters", "parameters", true, cell_model},
+};
+
+enum bp_exit bp_print_plans(struct bp_buf *out, const json_t *answer)
+{
+    const json_t *plans = json_object_get(answer, "plans"), *next = json_object_get(answer, "next");
+    if (json_array_size(plans) == 0)
+        bp_buf_addstr(out, "no plans\n");
+    BP_PRINT_TABLE(out, plans, plan_columns);
+    if (json_is_string(next)) {
+        bp_buf_addstr(out, "more: --cursor ");
+        bp_text_add_value(out, next);
+        bp_buf_addch(out, '\n');
+    }
+    return BP_EXIT_YES;
+}
