@@ -139,8 +139,8 @@ enum bp_exit bp_reply_print(const struct bp_invocation *invocation, struct bp_re
         print_refusal(&out, json, answer->status, input);
         status = answer->status == 503 ? BP_EXIT_UNREACHED : BP_EXIT_REFUSED;
         is_answer = false;
-    } else if (!json) {
-        status = bp_complain(BP_EXIT_UNREACHED, "the answer is not JSON: is this a blueprintd?");
+    } else if (!json_is_object(json)) {
+        status = bp_complain(BP_EXIT_UNREACHED, "the answer is not a JSON object: is this a blueprintd?");
     } else {
         status = invocation->command->print(&out, json);
     }

@@ -100,23 +100,31 @@ static void cell_same(struct bp_buf *out, const struct bp_table_row *row, const 
     bp_buf_addstr(out, json_is_true(json_object_get(row->value, key)) ? "same" : "differs");
 }
 
+static void cell_digest(struct bp_buf *out, const struct bp_table_row *row, const char *key)
+{
+    if (bp_json_text(row->value, key)[0])
+        bp_cell_short(out, row, key);
+    else
+        bp_buf_addch(out, '-');
+}
+
 static const struct bp_table_column stage_columns[] = {
     {"stage", "stage", false, NULL},
     {"", "same", false, cell_same},
-    {"a", "a", false, bp_cell_short},
-    {"b", "b", false, bp_cell_short},
+    {"a", "a", false, cell_digest},
+    {"b", "b", false, cell_digest},
 };
 
 static const struct bp_table_column request_columns[] = {
     {"request", "path", false, NULL},
-    {"a", "a", false, NULL},
-    {"b", "b", false, NULL},
+    {"a", "a", false, bp_cell_or_dash},
+    {"b", "b", false, bp_cell_or_dash},
 };
 
 static const struct bp_table_column fact_columns[] = {
     {"fact", "path", false, NULL},
-    {"a", "a", true, NULL},
-    {"b", "b", true, NULL},
+    {"a", "a", true, bp_cell_or_dash},
+    {"b", "b", true, bp_cell_or_dash},
 };
 
 enum bp_exit bp_print_diff(struct bp_buf *out, const json_t *answer)

@@ -1,7 +1,9 @@
 /* blueprint: the command-line client of blueprintd. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/client.h"
 #include "client/print.h"
@@ -179,8 +181,18 @@ static enum bp_exit run(struct bp_invocation *invocation, const char *server)
     return status;
 }
 
+/* Standard streams that are closed would be taken by the next descriptors opened, the connection's among them. Opened
+ * for reading only, output to them fails and is reported. */
+static void occupy_standard_streams(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    occupy_standard_streams();
     struct bp_invocation invocation = {0};
     struct words words = {.at = argv + (argc > 0), .invocation = &invocation};
     enum bp_exit status = read_words(&words);

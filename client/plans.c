@@ -164,20 +164,30 @@ static const struct bp_table_column derivation_columns[] = {
     {"compared", "evidence", true, cell_compared},
 };
 
-/* The whole block's row as a table of one, so that it aligns with the phases: {"all": facts}. */
+/* Adds the members of a group ("forward" of by_phase as "phase forward") to the rows. */
+static bool add_group(json_t *rows, const char *label, const json_t *group)
+{
+    const char *name;
+    json_t *value;
+    bool added = true;
+    json_object_foreach((json_t *)(uintptr_t)group, name, value)
+    {
+        struct bp_buf key = {0};
+        bp_buf_addf(&key, "%s %s", label, name);
+        added = added && json_object_set(rows, bp_buf_string(&key), value) == 0;
+        bp_buf_release(&key);
+    }
+    return added;
+}
+
+/* Phases, engines and the whole block in one table, so that they align. */
 static void print_work(struct bp_buf *out, const json_t *facts)
 {
     json_t *rows = json_object();
-    bool failed = !rows;
-    const char *const groups[] = {"by_phase", "by_engine"};
-    for (size_t i = 0; i < 2 && !failed; i++) {
-        const json_t *group = json_object_get(facts, groups[i]);
-        if (json_is_object(group))
-            failed = json_object_update(rows, (json_t *)(uintptr_t)group) < 0;
-    }
-    if (!failed)
-        failed = json_object_set(rows, "all", (json_t *)(uintptr_t)facts) < 0;
-    out->failed |= failed;
+    if (!rows || !add_group(rows, "phase", json_object_get(facts, "by_phase")) ||
+        !add_group(rows, "engine", json_object_get(facts, "by_engine")) ||
+        json_object_set(rows, "all", (json_t *)(uintptr_t)facts) < 0)
+        out->failed = true;
     BP_PRINT_TABLE(out, rows, work_columns);
     json_decref(rows);
 }

@@ -132,6 +132,14 @@ void bp_cell_short(struct bp_buf *out, const struct bp_table_row *row, const cha
     bp_text_addn(out, text, text[colon] && n - colon - 1 > DIGITS ? colon + 1 + DIGITS : n);
 }
 
+void bp_cell_or_dash(struct bp_buf *out, const struct bp_table_row *row, const char *key)
+{
+    const json_t *value = json_object_get(row->value, key);
+    if (!value || json_is_null(value))
+        bp_buf_addch(out, '-');
+    bp_text_add_value(out, value);
+}
+
 void bp_cell_list(struct bp_buf *out, const struct bp_table_row *row, const char *key)
 {
     const json_t *list = json_object_get(row->value, key);
@@ -228,25 +236,18 @@ static void measure_row(struct table *table, const struct bp_table_row *row)
     }
 }
 
-static void add_cell(struct bp_buf *out, const struct bp_buf *cell, size_t width, bool right, bool last)
+static void add_cell(struct bp_buf *out, const struct bp_buf *cell, size_t width, bool right)
 {
     int pad = (int)(width - width_of(cell));
-    if (right)
-        bp_buf_addf(out, "%*s", pad, "");
+    bp_buf_addf(out, "%*s", right ? pad : 0, "");
     bp_buf_add(out, cell->data, cell->len);
-    if (!right && !last)
-        bp_buf_addf(out, "%*s", pad, "");
-    bp_buf_addstr(out, last ? "\n" : "  ");
+    bp_buf_addf(out, "%*s", (right ? 0 : pad) + 2, "");
     out->failed |= cell->failed;
 }
 
 /* A row, or with NULL the titles. */
 static void write_row(struct table *table, struct bp_buf *out, const struct bp_table_row *row)
 {
-    size_t last = table->n_columns;
-    for (size_t i = 0; i < table->n_columns; i++)
-        if (table->widths[i])
-            last = i;
     for (size_t i = 0; i < table->n_columns; i++) {
         if (table->widths[i] == 0)
             continue;
@@ -256,8 +257,11 @@ static void write_row(struct table *table, struct bp_buf *out, const struct bp_t
             bp_buf_clear(&table->cell);
             bp_buf_addstr(&table->cell, table->columns[i].title);
         }
-        add_cell(out, &table->cell, table->widths[i], table->columns[i].right, i == last);
+        add_cell(out, &table->cell, table->widths[i], table->columns[i].right);
     }
+    while (out->len && out->data[out->len - 1] == ' ')
+        out->len--;
+    bp_buf_addch(out, '\n');
 }
 
 static void each_row(struct table *table, struct bp_buf *out)

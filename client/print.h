@@ -55,9 +55,10 @@ void bp_cell_name(struct bp_buf *out, const struct bp_table_row *row, const char
 void bp_cell_value(struct bp_buf *out, const struct bp_table_row *row, const char *key); /* the row itself */
 void bp_cell_gib(struct bp_buf *out, const struct bp_table_row *row, const char *key);   /* the row itself, in GiB */
 void bp_cell_short(struct bp_buf *out, const struct bp_table_row *row, const char *key); /* a digest or id, cut short */
-void bp_cell_list(struct bp_buf *out, const struct bp_table_row *row, const char *key);  /* an array, with commas */
-void bp_cell_count(struct bp_buf *out, const struct bp_table_row *row, const char *key); /* how many an array has */
-void bp_cell_place(struct bp_buf *out, const struct bp_table_row *row, const char *key); /* an id as its place */
+void bp_cell_or_dash(struct bp_buf *out, const struct bp_table_row *row, const char *key); /* '-' for none */
+void bp_cell_list(struct bp_buf *out, const struct bp_table_row *row, const char *key);    /* an array, with commas */
+void bp_cell_count(struct bp_buf *out, const struct bp_table_row *row, const char *key);   /* how many an array has */
+void bp_cell_place(struct bp_buf *out, const struct bp_table_row *row, const char *key);   /* an id as its place */
 void bp_cell_places(struct bp_buf *out, const struct bp_table_row *row,
                     const char *key); /* an array of ids as places */
 
