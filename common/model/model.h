@@ -54,8 +54,9 @@ bool bp_model_gated(const struct bp_model *model); /* the MLP has a gate: SwiGLU
 extern const char *const bp_transformer_keys[];
 
 /* Reads the transformer form; problems are added with their pointers (types, ranges, unknown keys, h % k, H % h when
- * head_dim is absent). The label may be absent, as in a snapshot: `name` is "" then. `qkv_bias` beside `bias` says nothing
- * and comes out false. What could not be read comes out as 0; `*ret` is meaningful only when no problem was added. */
+ * head_dim is absent). The label may be absent, as in a snapshot: `name` is "" then. `qkv_bias` beside `bias` says
+ * nothing and comes out false. What could not be read comes out as 0; `*ret` is meaningful only when no problem was
+ * added. */
 void bp_model_read(const struct bp_reader *reader, struct bp_model *ret);
 
 /* Writes the canonical transformer form: keys sorted, those at their defaults left out, max_position_embeddings only

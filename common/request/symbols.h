@@ -1,0 +1,24 @@
+/* The symbols of the formulas, evaluated on one request (formulas.md, "Conventions"). Pure; any thread. */
+#ifndef BP_REQUEST_SYMBOLS_H
+#define BP_REQUEST_SYMBOLS_H
+
+#include "common/request/request.h"
+
+/* Counts of elements unless said. 128 bits, so that products are written without casts. */
+struct bp_symbols {
+    bp_u128 B, S, H, F, h, k, d, t;
+    bp_u128 h_l, k_l; /* heads of one rank: h/t, max(k/t, 1) */
+    bp_u128 e, g;     /* bytes per element of the dtype, of the gradient dtype */
+    bp_u128 X, Xs;    /* B*S*H; and the share of one rank under sequence parallelism, X/t, else X */
+    bp_u128 dp;
+    bp_u128 b, q, c; /* inference: batch, query tokens (c in prefill, 1 in decode), visible context */
+    bool sequence_parallel, gathers_again; /* SP in force; "AG": the all-gather is done again in the backward pass */
+    bool heads_are_plain; /* k = h and d = H/h, which the seed's closed forms are stated for */
+    bool gated;
+};
+
+/* In inference B = b and S = q, X = Xs = Y = b*q*H. -1 with quantity_overflow. */
+int bp_symbols_of(const struct bp_model *model, const struct bp_workload *workload, const struct bp_strategy *strategy,
+                  struct bp_symbols *ret, struct bp_err *err);
+
+#endif
