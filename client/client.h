@@ -81,4 +81,12 @@ enum bp_exit bp_reply_print(const struct bp_invocation *invocation, struct bp_re
 /* NULL when there is none of that name. */
 const struct bp_command *bp_command_find(const char *name);
 
+/* The name of the option of a command (NULL: of none) that the n bytes at `name` name, static; NULL when it has none.
+ */
+const char *bp_command_option(const struct bp_command *command, const char *name, size_t n);
+
+/* Print what --help asks for. */
+enum bp_exit bp_help(void);
+enum bp_exit bp_command_help(const struct bp_command *command);
+
 #endif
