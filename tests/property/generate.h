@@ -1,0 +1,33 @@
+/* Seeded random plan requests. The same seed gives the same request on every machine. One thread at a time. */
+#ifndef BP_TESTS_PROPERTY_GENERATE_H
+#define BP_TESTS_PROPERTY_GENERATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+/* A source of numbers: splitmix64. */
+struct gen {
+    uint64_t state;
+};
+uint64_t gen_next(struct gen *gen);
+uint64_t gen_range(struct gen *gen, uint64_t least, uint64_t most); /* both included */
+bool gen_chance(struct gen *gen, unsigned percent);
+
+/* How many cases a test runs: `usual`, scaled by BP_PROPERTY_CASES (whose default is 4000). */
+unsigned gen_cases(unsigned usual);
+/* The seed of case `i`, from BP_PROPERTY_SEED. */
+struct gen gen_of_case(unsigned i);
+
+/* What a request is made from. `bits` bounds its dimensions: 53 goes to the largest that can be said. */
+struct gen_shape {
+    unsigned bits;
+    bool training, target;
+};
+
+/* A valid request: every divisibility and range holds, optional keys are there or not, in any combination. Give it
+ * back with json_decref. A deployment holds any layout. */
+json_t *gen_request(struct gen *gen, const struct gen_shape *shape);
+
+#endif
