@@ -1,0 +1,473 @@
+#include "common/ir/distributed_ir.h"
+
+#include <string.h>
+
+#include "common/ir/codec.h"
+
+static const char mesh_name[] = "logical";
+static const char *const attention_full[] = {"full", NULL}, *const sums[] = {"sum", NULL};
+
+/* Workload and strategy are read with the bindings, the first key: what follows depends on the mode and the degrees. */
+static void not_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader, void *at)
+{
+    (void)decoder;
+    (void)field;
+    (void)reader;
+    (void)at;
+}
+
+static void workload_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    bp_workload_write(&encoder->writer, at);
+}
+
+static void strategy_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    const struct bp_distributed_ir *ir = encoder->root;
+    bp_strategy_write(&encoder->writer, at, ir->workload.mode);
+}
+
+static const struct bp_form form_workload = {workload_write, not_read}, form_strategy = {strategy_write, not_read};
+
+static void bindings_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    (void)at;
+    const struct bp_distributed_ir *ir = encoder->root;
+    bp_writer_object(&encoder->writer);
+    bp_writer_key(&encoder->writer, "strategy");
+    bp_writer_digest(&encoder->writer, &ir->strategy_fingerprint);
+    bp_writer_key(&encoder->writer, "workload");
+    bp_writer_digest(&encoder->writer, &ir->workload_fingerprint);
+    bp_writer_end(&encoder->writer);
+}
+
+/* The fingerprint of both bindings together, which the ids are made of, is not in the snapshot; the bindings are. */
+static void binding_digest(struct bp_decoder *decoder, struct bp_distributed_ir *ir)
+{
+    struct bp_buf text = {0};
+    struct bp_writer writer = {.out = &text};
+    bp_writer_object(&writer);
+    bp_writer_key(&writer, "strategy");
+    bp_strategy_write(&writer, &ir->strategy, ir->workload.mode);
+    bp_writer_key(&writer, "workload");
+    bp_workload_write(&writer, &ir->workload);
+    bp_writer_end(&writer);
+    if (bp_writer_finish(&writer, NULL) == 0)
+        bp_digest_of(text.data, text.len, &ir->binding);
+    else
+        decoder->out_of_memory = true;
+    bp_buf_release(&text);
+}
+
+static const struct bp_field fingerprint_fields[] = {
+    {.key = "strategy", .form = &bp_form_digest, .at = offsetof(struct bp_distributed_ir, strategy_fingerprint)},
+    {.key = "workload", .form = &bp_form_digest, .at = offsetof(struct bp_distributed_ir, workload_fingerprint)},
+};
+static const struct bp_record fingerprint_record = {BP_RECORD_OF(struct bp_distributed_ir, fingerprint_fields)};
+
+static void bindings_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                          void *at)
+{
+    (void)at;
+    struct bp_distributed_ir *ir = decoder->root;
+    struct bp_reader fingerprints = bp_reader_object(reader, field->key, true);
+    if (fingerprints.object)
+        bp_decode_record(decoder, &fingerprint_record, &fingerprints, ir);
+    struct bp_reader workload = bp_reader_object(reader, "workload", true);
+    struct bp_reader strategy = bp_reader_object(reader, "strategy", true);
+    if (!workload.object || !strategy.object)
+        return;
+    bp_workload_read(&workload, &ir->workload);
+    bp_strategy_read(&strategy, ir->workload.mode, &ir->strategy);
+    if (bp_problems_none(reader->problems))
+        binding_digest(decoder, ir);
+}
+
+static const struct bp_form form_bindings = {bindings_write, bindings_read};
+
+static const struct bp_field convention_fields[] = {
+    {.key = "attention", .form = &bp_form_constant, .names = attention_full}};
+static const struct bp_record convention_record = {BP_RECORD_OF(struct bp_distributed_ir, convention_fields)};
+
+static void conventions_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    struct bp_shape shape;
+    bp_record_shape(&convention_record, &shape);
+    bp_encode_record(encoder, &convention_record, &shape, at);
+}
+
+static void conventions_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                             void *at)
+{
+    struct bp_reader inner = bp_reader_object(reader, field->key, true);
+    if (inner.object)
+        bp_decode_record(decoder, &convention_record, &inner, at);
+}
+
+static const struct bp_form form_conventions = {conventions_write, conventions_read};
+
+static void memory_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    const struct bp_distributed_ir *ir = encoder->root;
+    bp_memory_write(&encoder->writer, at, ir->workload.mode);
+}
+
+static void memory_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                        void *at)
+{
+    const struct bp_distributed_ir *ir = decoder->root;
+    struct bp_memory *memory = at;
+    const char *known[BP_MEMORY_N + 1] = {0};
+    size_t n_known = 0;
+    struct bp_reader inner = bp_reader_object(reader, field->key, true);
+    for (unsigned fact = 0; fact < BP_MEMORY_N; fact++) {
+        if (!bp_memory_fact_in((enum bp_memory_fact)fact, ir->workload.mode))
+            continue;
+        known[n_known++] = bp_memory_names[fact];
+        memory->at[fact].n = bp_reader_uint_required(&inner, bp_memory_names[fact], 0, BP_JSON_INT_MAX);
+    }
+    bp_reader_refuse_unknown(&inner, known);
+}
+
+static const struct bp_form form_memory = {memory_write, memory_read};
+
+static void axis_or_null_write(struct bp_writer *writer, enum bp_axis axis)
+{
+    if (axis == BP_AXIS_NONE)
+        bp_writer_null(writer);
+    else
+        bp_writer_string(writer, bp_axis_names[axis]);
+}
+
+static void mesh_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    const struct bp_mesh_axis *axes = at;
+    const struct bp_distributed_ir *ir = encoder->root;
+    struct bp_writer *writer = &encoder->writer;
+    bp_writer_object(writer);
+    bp_writer_key(writer, "axes");
+    bp_writer_array(writer);
+    for (uint32_t i = 0; i < ir->n_axes; i++) {
+        bp_writer_object(writer);
+        bp_writer_key(writer, "name");
+        bp_writer_string(writer, bp_axis_names[axes[i].axis]);
+        bp_writer_key(writer, "size");
+        bp_writer_uint(writer, axes[i].size);
+        bp_writer_end(writer);
+    }
+    bp_writer_end(writer);
+    bp_writer_key(writer, "name");
+    bp_writer_string(writer, mesh_name);
+    bp_writer_end(writer);
+}
+
+/* The index of an axis by its name in JSON; BP_AXIS_NONE when it is none. */
+static enum bp_axis axis_of(const char *text)
+{
+    unsigned axis = 0;
+    while (axis < BP_AXIS_NONE && !(text && strcmp(bp_axis_names[axis], text) == 0))
+        axis++;
+    return (enum bp_axis)axis;
+}
+
+static void mesh_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                      void *at)
+{
+    static const char *const known[] = {"axes", "name", NULL}, *const known_axis[] = {"name", "size", NULL};
+    struct bp_mesh_axis *axes = at;
+    struct bp_distributed_ir *ir = decoder->root;
+    struct bp_reader mesh = bp_reader_object(reader, field->key, true);
+    const char *name = bp_reader_string(&mesh, "name", true);
+    bp_reader_refuse_unknown(&mesh, known);
+    if (name && strcmp(name, mesh_name) != 0)
+        bp_reader_problem(&mesh, BP_E_structure_violated, "name", "must be %s", mesh_name);
+    const size_t n = mesh.object ? json_array_size(bp_decode_json_array(&mesh, "axes")) : 0;
+    if (n > sizeof ir->axes / sizeof *ir->axes) {
+        bp_reader_problem(&mesh, BP_E_structure_violated, "axes", "must have at most 3 members");
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct bp_reader item = bp_decode_item(&mesh, "axes", i);
+        bp_reader_refuse_unknown(&item, known_axis);
+        axes[i].axis = axis_of(bp_reader_string(&item, "name", true));
+        axes[i].size = bp_reader_uint_required(&item, "size", 1, BP_JSON_INT_MAX);
+        if (axes[i].axis == BP_AXIS_NONE)
+            bp_reader_problem(&item, BP_E_structure_violated, "name", "must be an axis");
+    }
+    ir->n_axes = (uint32_t)n;
+}
+
+static const struct bp_form form_mesh = {mesh_write, mesh_read};
+
+static const struct bp_distributed_value *value_of(const void *at, size_t member)
+{
+    return (const void *)((const char *)at - member);
+}
+
+static void shape_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    const struct bp_distributed_value *value = value_of(at, field->at);
+    bp_writer_array(&encoder->writer);
+    for (uint32_t i = 0; i < value->n_dims && i < BP_DIMS_MAX; i++)
+        bp_writer_uint(&encoder->writer, value->shape[i]);
+    bp_writer_end(&encoder->writer);
+}
+
+static void sharding_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    const struct bp_distributed_value *value = value_of(at, field->at);
+    bp_writer_array(&encoder->writer);
+    for (uint32_t i = 0; i < value->n_dims && i < BP_DIMS_MAX; i++)
+        axis_or_null_write(&encoder->writer, value->sharding[i]);
+    bp_writer_end(&encoder->writer);
+}
+
+static void shape_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                       void *at)
+{
+    (void)decoder;
+    struct bp_distributed_value *value = (void *)((char *)at - field->at);
+    const json_t *array = bp_decode_json_array(reader, field->key);
+    const size_t n = json_array_size(array);
+    if (n > BP_DIMS_MAX) {
+        bp_reader_problem(reader, BP_E_structure_violated, field->key, "must have at most %d members", BP_DIMS_MAX);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const json_int_t size = json_integer_value(json_array_get(array, i));
+        if (size < 1 || (uint64_t)size > BP_JSON_INT_MAX) {
+            bp_reader_problem(reader, BP_E_structure_violated, field->key, "must be sizes; member %zu is not", i);
+            return;
+        }
+        value->shape[i] = (uint64_t)size;
+    }
+    value->n_dims = (uint32_t)n;
+}
+
+static void sharding_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                          void *at)
+{
+    (void)decoder;
+    struct bp_distributed_value *value = (void *)((char *)at - field->at);
+    const json_t *array = bp_decode_json_array(reader, field->key);
+    if (array && json_array_size(array) != value->n_dims) {
+        bp_reader_problem(reader, BP_E_structure_violated, field->key, "must have a member per dimension");
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        const json_t *item = json_array_get(array, i);
+        value->sharding[i] = axis_of(json_string_value(item));
+        if (!json_is_null(item) && value->sharding[i] == BP_AXIS_NONE)
+            bp_reader_problem(reader, BP_E_structure_violated, field->key, "must be axes or null; member %zu is not",
+                              i);
+    }
+}
+
+static const struct bp_form form_shape = {shape_write, shape_read}, form_sharding = {sharding_write, sharding_read};
+
+static void layer_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    const struct bp_distributed_ir *ir = encoder->root;
+    const uint32_t layer = *(const uint32_t *)at;
+    if (layer < ir->n_layers)
+        bp_writer_string(&encoder->writer, ir->layers[layer].name);
+    else
+        encoder->writer.breach = "a reference past the end";
+}
+
+/* A task names its row. */
+static void layer_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                       void *at)
+{
+    const struct bp_distributed_ir *ir = decoder->root;
+    const char *text = bp_reader_string(reader, field->key, true);
+    for (uint32_t i = 0; text && i < ir->n_layers; i++) {
+        if (ir->layers[i].name && strcmp(ir->layers[i].name, text) == 0) {
+            *(uint32_t *)at = i;
+            return;
+        }
+    }
+    if (text)
+        bp_reader_problem(reader, BP_E_structure_violated, field->key, "must be the name of a layer");
+}
+
+static const struct bp_form form_layer = {layer_write, layer_read};
+
+static void body_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    const struct bp_distributed_task *task = (const void *)((const char *)at - field->at);
+    const struct bp_distributed_ir *ir = encoder->root;
+    struct bp_writer *writer = &encoder->writer;
+    bp_writer_object(writer);
+    if (task->kind == BP_TASK_COLLECTIVE) {
+        bp_writer_key(writer, "collective");
+        bp_writer_string(writer, bp_collective_names[task->collective]);
+    }
+    bp_writer_key(writer, "kind");
+    bp_writer_string(writer, bp_task_kind_names[task->kind]);
+    if (task->kind == BP_TASK_COLLECTIVE) {
+        bp_writer_key(writer, "message_bytes");
+        bp_writer_uint(writer, task->work.message.n);
+        bp_writer_key(writer, "participants");
+        bp_encode_range(encoder, ir->strategy.tensor_parallel);
+        bp_writer_key(writer, "reduction");
+        if (task->reduces)
+            bp_writer_string(writer, sums[0]);
+        else
+            bp_writer_null(writer);
+    }
+    bp_writer_end(writer);
+}
+
+/* The message of a collective stands in its body and in its work. */
+static void collective_read(const struct bp_reader *body, const struct bp_reader *work, uint64_t n_ranks,
+                            struct bp_distributed_task *task)
+{
+    static const char *const known[] = {"collective", "kind", "message_bytes", "participants", "reduction", NULL};
+    bp_reader_refuse_unknown(body, known);
+    task->collective = (enum bp_collective)(1 + bp_reader_enum(body, "collective", bp_collective_names + 1, -1));
+    const uint64_t message = bp_reader_uint_required(body, "message_bytes", 0, BP_JSON_INT_MAX);
+    if (message != bp_reader_uint(work, "message_bytes", 0, BP_JSON_INT_MAX, message))
+        bp_reader_problem(body, BP_E_structure_violated, "message_bytes", "must be the message of the work");
+    bp_decode_range(body, "participants", n_ranks);
+    const json_t *reduction = bp_reader_get(body, "reduction", true);
+    if (reduction && !json_is_null(reduction)) {
+        bp_reader_enum(body, "reduction", sums, -1);
+        task->reduces = true;
+    }
+}
+
+static void body_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                      void *at)
+{
+    static const char *const known[] = {"kind", NULL};
+    const struct bp_distributed_ir *ir = decoder->root;
+    struct bp_distributed_task *task = (void *)((char *)at - field->at);
+    struct bp_reader body = bp_reader_object(reader, field->key, true);
+    struct bp_reader work = bp_reader_object(reader, "work", false);
+    if (!body.object)
+        return;
+    task->kind = (enum bp_task_kind)bp_reader_enum(&body, "kind", bp_task_kind_names, -1);
+    if (task->kind == BP_TASK_COLLECTIVE)
+        collective_read(&body, &work, ir->strategy.tensor_parallel, task);
+    else
+        bp_reader_refuse_unknown(&body, known);
+}
+
+static const struct bp_form form_body = {body_write, body_read};
+
+static void ranks_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    (void)at;
+    const struct bp_distributed_ir *ir = encoder->root;
+    bp_encode_range(encoder, ir->strategy.tensor_parallel);
+}
+
+static void ranks_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                       void *at)
+{
+    (void)at;
+    const struct bp_distributed_ir *ir = decoder->root;
+    bp_decode_range(reader, field->key, ir->strategy.tensor_parallel);
+}
+
+static const struct bp_form form_ranks = {ranks_write, ranks_read};
+
+static const struct bp_field value_fields[] = {
+    {.key = "dtype",
+     .form = &bp_form_enum,
+     .at = offsetof(struct bp_distributed_value, dtype),
+     .names = bp_dtype_names},
+    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_distributed_value, id), .of = BP_ENTITY_VALUE},
+    {.key = "lineage", .form = &bp_form_lineage, .at = offsetof(struct bp_distributed_value, lineage)},
+    {.key = "role", .form = &bp_form_text, .at = offsetof(struct bp_distributed_value, role)},
+    {.key = "shape", .form = &form_shape, .at = offsetof(struct bp_distributed_value, shape)},
+    {.key = "sharding", .form = &form_sharding, .at = offsetof(struct bp_distributed_value, sharding)},
+};
+static const struct bp_record value_record = {BP_RECORD_OF(struct bp_distributed_value, value_fields), .has_id = true,
+                                              .kind = BP_ENTITY_VALUE};
+
+static const struct bp_field layer_fields[] = {
+    {.key = "activation_bytes", .form = &bp_form_uint, .at = offsetof(struct bp_distributed_layer, activation)},
+    {.key = "keeps_activation", .form = &bp_form_bool, .at = offsetof(struct bp_distributed_layer, keeps_activation)},
+    {.key = "keeps_output", .form = &bp_form_bool, .at = offsetof(struct bp_distributed_layer, keeps_output)},
+    {.key = "name", .form = &bp_form_text, .at = offsetof(struct bp_distributed_layer, name)},
+    {.key = "output_bytes", .form = &bp_form_uint, .at = offsetof(struct bp_distributed_layer, output)},
+    {.key = "owns_activation", .form = &bp_form_bool, .at = offsetof(struct bp_distributed_layer, owns_activation)},
+    {.key = "parameters", .form = &bp_form_uint, .at = offsetof(struct bp_distributed_layer, parameters)},
+};
+static const struct bp_record layer_record = {BP_RECORD_OF(struct bp_distributed_layer, layer_fields)};
+
+static const struct bp_field task_fields[] = {
+    {.key = "body", .form = &form_body, .at = offsetof(struct bp_distributed_task, kind)},
+    {.key = "dependencies",
+     .form = &bp_form_list,
+     .at = offsetof(struct bp_distributed_task, dependencies),
+     .of = BP_ENTITY_TASK},
+    {.key = "effects", .form = &bp_form_effects, .at = offsetof(struct bp_distributed_task, effect)},
+    {.key = "engine",
+     .form = &bp_form_enum,
+     .at = offsetof(struct bp_distributed_task, engine),
+     .names = bp_engine_names},
+    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_distributed_task, id), .of = BP_ENTITY_TASK},
+    {.key = "inputs", .form = &bp_form_list, .at = offsetof(struct bp_distributed_task, inputs), .of = BP_ENTITY_VALUE},
+    {.key = "layer", .form = &form_layer, .at = offsetof(struct bp_distributed_task, layer)},
+    {.key = "lineage", .form = &bp_form_lineage, .at = offsetof(struct bp_distributed_task, lineage)},
+    {.key = "name", .form = &bp_form_text, .at = offsetof(struct bp_distributed_task, name)},
+    {.key = "outputs",
+     .form = &bp_form_list,
+     .at = offsetof(struct bp_distributed_task, outputs),
+     .of = BP_ENTITY_VALUE},
+    {.key = "phase", .form = &bp_form_enum, .at = offsetof(struct bp_distributed_task, phase), .names = bp_phase_names},
+    {.key = "ranks", .form = &form_ranks},
+    {.key = "work", .form = &bp_form_work, .at = offsetof(struct bp_distributed_task, work)},
+};
+static const struct bp_record task_record = {BP_RECORD_OF(struct bp_distributed_task, task_fields), .has_id = true,
+                                             .kind = BP_ENTITY_TASK};
+
+static const struct bp_field root_fields[] = {
+    {.key = "bindings", .form = &form_bindings},
+    {.key = "conventions", .form = &form_conventions},
+    {.key = "layers",
+     .form = &bp_form_array,
+     .at = offsetof(struct bp_distributed_ir, layers),
+     .record = &layer_record,
+     .count = offsetof(struct bp_distributed_ir, n_layers)},
+    {.key = "memory", .form = &form_memory, .at = offsetof(struct bp_distributed_ir, memory)},
+    {.key = "mesh", .form = &form_mesh, .at = offsetof(struct bp_distributed_ir, axes)},
+    {.key = "parents", .form = &bp_form_parents, .at = offsetof(struct bp_distributed_ir, parent)},
+    {.key = "schema", .form = &bp_form_constant, .names = &bp_stage_schemas[BP_STAGE_DISTRIBUTED]},
+    {.key = "stage", .form = &bp_form_constant, .names = &bp_stage_names[BP_STAGE_DISTRIBUTED]},
+    {.key = "strategy", .form = &form_strategy, .at = offsetof(struct bp_distributed_ir, strategy)},
+    {.key = "tasks",
+     .form = &bp_form_array,
+     .at = offsetof(struct bp_distributed_ir, tasks),
+     .record = &task_record,
+     .count = offsetof(struct bp_distributed_ir, n_tasks)},
+    {.key = "values",
+     .form = &bp_form_array,
+     .at = offsetof(struct bp_distributed_ir, values),
+     .record = &value_record,
+     .count = offsetof(struct bp_distributed_ir, n_values)},
+    {.key = "workload", .form = &bp_form_workload, .at = offsetof(struct bp_distributed_ir, workload)},
+};
+static const struct bp_record root_record = {BP_RECORD_OF(struct bp_distributed_ir, root_fields)};
+
+int bp_distributed_ir_encode(const struct bp_distributed_ir *ir, struct bp_buf *out, struct bp_err *err)
+{
+    return bp_snapshot_encode(&root_record, ir, out, err);
+}
+
+const struct bp_distributed_ir *bp_distributed_ir_decode(const char *bytes, size_t n, struct bp_arena *arena,
+                                                         struct bp_err *err)
+{
+    return bp_snapshot_decode(&root_record, bytes, n, arena, err);
+}

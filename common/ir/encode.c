@@ -1,0 +1,116 @@
+/* The writing half of the codec that the forms share, and the whole snapshot. */
+#include "common/ir/codec.h"
+
+#include <string.h>
+
+void bp_record_shape(const struct bp_record *record, struct bp_shape *ret)
+{
+    *ret = (struct bp_shape){0};
+    for (unsigned i = 0; i < record->n_fields; i++)
+        bp_shape_key(ret, record->fields[i].key);
+}
+
+void bp_encode_record(struct bp_encoder *encoder, const struct bp_record *record, const struct bp_shape *shape,
+                      const void *at)
+{
+    bp_writer_shaped(&encoder->writer, shape);
+    for (const struct bp_field *field = record->fields; field < record->fields + record->n_fields; field++)
+        field->form->write(encoder, field, (const char *)at + field->at);
+    bp_writer_end(&encoder->writer);
+}
+
+static void range_prepare(struct bp_encoder *encoder, uint64_t n)
+{
+    char *text = bp_arena_array(&encoder->scratch, n + 1, 5);
+    if (!text) {
+        encoder->writer.out->failed = true;
+        return;
+    }
+    char *end = text;
+    *end++ = '[';
+    for (uint64_t i = 0; i < n; i++) {
+        if (i)
+            *end++ = ',';
+        end += bp_u128_format(i, end);
+    }
+    *end++ = ']';
+    encoder->range.text = text;
+    encoder->range.len = (size_t)(end - text);
+    encoder->range.n = n;
+}
+
+void bp_encode_range(struct bp_encoder *encoder, uint64_t n)
+{
+    if (n > BP_TENSOR_PARALLEL_MAX) {
+        encoder->writer.breach = "a list of ranks past the largest degree";
+        return;
+    }
+    if (!encoder->range.text || encoder->range.n != n)
+        range_prepare(encoder, n);
+    bp_writer_raw(&encoder->writer, encoder->range.text, encoder->range.len);
+}
+
+static uint32_t array_count(const struct bp_field *field, const void *ir)
+{
+    uint32_t n;
+    memcpy(&n, (const char *)ir + field->count, sizeof n);
+    return n;
+}
+
+static const char *array_at(const struct bp_field *field, const void *ir)
+{
+    const void *at;
+    memcpy(&at, (const char *)ir + field->at, sizeof at);
+    return at;
+}
+
+/* Ids into text once, however often they are referred to. */
+static bool ids_prepare(struct bp_encoder *encoder, const struct bp_record *root)
+{
+    size_t n_all = 0;
+    for (const struct bp_field *field = root->fields; field < root->fields + root->n_fields; field++) {
+        if (field->form != &bp_form_array || !field->record->has_id)
+            continue;
+        const uint32_t n = array_count(field, encoder->root);
+        const char *at = array_at(field, encoder->root);
+        struct bp_id_text *ids = bp_arena_array(&encoder->scratch, n, sizeof *ids);
+        if (!ids)
+            return false;
+        for (uint32_t i = 0; i < n; i++, at += field->record->size) {
+            char text[BP_ID_TEXT];
+            bp_id_format((const struct bp_id *)(const void *)at, text);
+            const size_t len = strlen(text);
+            ids[i].text[0] = '"';
+            memcpy(ids[i].text + 1, text, len);
+            ids[i].text[len + 1] = '"';
+            ids[i].len = (uint8_t)(len + 2);
+        }
+        encoder->ids[field->record->kind].at = ids;
+        encoder->ids[field->record->kind].n = n;
+        n_all += n;
+    }
+    bp_buf_reserve(encoder->writer.out, 4096 + 512 * n_all);
+    return true;
+}
+
+int bp_snapshot_encode(const struct bp_record *root, const void *ir, struct bp_buf *out, struct bp_err *err)
+{
+    struct bp_encoder encoder = {.writer = {.out = out}, .root = ir};
+    struct bp_shape shape;
+    bp_shape_key(&encoder.lineage, "rule");
+    bp_shape_key(&encoder.lineage, "sources");
+    bp_shape_key(&encoder.work, "message_bytes");
+    bp_shape_key(&encoder.work, "operations");
+    bp_shape_key(&encoder.work, "read_bytes");
+    bp_shape_key(&encoder.work, "write_bytes");
+    bp_record_shape(root, &shape);
+    int result = -1;
+    if (ids_prepare(&encoder, root)) {
+        bp_encode_record(&encoder, root, &shape, ir);
+        result = bp_writer_finish(&encoder.writer, err);
+    } else {
+        bp_fail(err, BP_E_out_of_memory, "", "no memory to encode a snapshot");
+    }
+    bp_arena_release(&encoder.scratch);
+    return result;
+}
