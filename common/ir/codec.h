@@ -31,6 +31,9 @@ struct bp_field {
     size_t count;                   /* of an array: where its uint32_t length lies */
 };
 
+#define BP_FIELD(json_key, json_form, type, member)                                                                    \
+    .key = (json_key), .form = &(json_form), .at = offsetof(type, member)
+
 /* Fields in the order of their keys, at most BP_SHAPE_KEYS_MAX. With `has_id` the struct begins with a struct bp_id of
  * that kind, and others of the snapshot may refer to it. */
 struct bp_record {

@@ -14,7 +14,7 @@ const char *const bp_queue_names[] = {
 static const char *const extension_kinds[] = {NULL, "queue-order", "slot-dataflow", NULL};
 
 static const struct bp_field target_fields[] = {
-    {.key = "fingerprint", .form = &bp_form_digest, .at = offsetof(struct bp_concrete_ir, target_fingerprint)},
+    {BP_FIELD("fingerprint", bp_form_digest, struct bp_concrete_ir, target_fingerprint)},
 };
 
 static void target_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
@@ -93,11 +93,8 @@ static void queue_read(struct bp_decoder *decoder, const struct bp_field *field,
 static const struct bp_form form_queue = {queue_write, queue_read};
 
 static const struct bp_field use_fields[] = {
-    {.key = "access", .form = &bp_form_enum, .at = offsetof(struct bp_concrete_use, access), .names = bp_access_names},
-    {.key = "buffer",
-     .form = &bp_form_reference,
-     .at = offsetof(struct bp_concrete_use, buffer),
-     .of = BP_ENTITY_BUFFER},
+    {BP_FIELD("access", bp_form_enum, struct bp_concrete_use, access), .names = bp_access_names},
+    {BP_FIELD("buffer", bp_form_reference, struct bp_concrete_use, buffer), .of = BP_ENTITY_BUFFER},
 };
 static const struct bp_record use_record = {BP_RECORD_OF(struct bp_concrete_use, use_fields)};
 
@@ -107,42 +104,32 @@ struct queue_text {
     struct bp_list commands;
 };
 static const struct bp_field queue_fields[] = {
-    {.key = "commands", .form = &bp_form_list, .at = offsetof(struct queue_text, commands), .of = BP_ENTITY_COMMAND},
-    {.key = "queue", .form = &bp_form_enum, .at = offsetof(struct queue_text, queue), .names = bp_queue_names},
+    {BP_FIELD("commands", bp_form_list, struct queue_text, commands), .of = BP_ENTITY_COMMAND},
+    {BP_FIELD("queue", bp_form_enum, struct queue_text, queue), .names = bp_queue_names},
 };
 static const struct bp_record queue_record = {BP_RECORD_OF(struct queue_text, queue_fields)};
 
 static const struct bp_field issue_fields[] = {
-    {.key = "command",
-     .form = &bp_form_reference,
-     .at = offsetof(struct bp_slot_issue, command),
-     .of = BP_ENTITY_COMMAND},
-    {.key = "cycle", .form = &bp_form_uint, .at = offsetof(struct bp_slot_issue, cycle)},
-    {.key = "slot", .form = &bp_form_uint, .at = offsetof(struct bp_slot_issue, slot)},
+    {BP_FIELD("command", bp_form_reference, struct bp_slot_issue, command), .of = BP_ENTITY_COMMAND},
+    {BP_FIELD("cycle", bp_form_uint, struct bp_slot_issue, cycle)},
+    {BP_FIELD("slot", bp_form_uint, struct bp_slot_issue, slot)},
 };
 static const struct bp_record issue_record = {BP_RECORD_OF(struct bp_slot_issue, issue_fields)};
 
 static const struct bp_field route_fields[] = {
-    {.key = "channel", .form = &bp_form_uint, .at = offsetof(struct bp_slot_route, channel)},
-    {.key = "command",
-     .form = &bp_form_reference,
-     .at = offsetof(struct bp_slot_route, command),
-     .of = BP_ENTITY_COMMAND},
-    {.key = "destination", .form = &bp_form_uint, .at = offsetof(struct bp_slot_route, destination)},
-    {.key = "source", .form = &bp_form_uint, .at = offsetof(struct bp_slot_route, source)},
+    {BP_FIELD("channel", bp_form_uint, struct bp_slot_route, channel)},
+    {BP_FIELD("command", bp_form_reference, struct bp_slot_route, command), .of = BP_ENTITY_COMMAND},
+    {BP_FIELD("destination", bp_form_uint, struct bp_slot_route, destination)},
+    {BP_FIELD("source", bp_form_uint, struct bp_slot_route, source)},
 };
 static const struct bp_record route_record = {BP_RECORD_OF(struct bp_slot_route, route_fields)};
 
 /* Both extensions are records of a struct of their own, so that their keys are those of the form; `kind` is apart, as
  * it says which of them it is. */
-static const struct bp_field issue_field = {.key = "issue",
-                                            .form = &bp_form_array,
-                                            .at = offsetof(struct bp_concrete_ir, issues),
+static const struct bp_field issue_field = {BP_FIELD("issue", bp_form_array, struct bp_concrete_ir, issues),
                                             .record = &issue_record,
                                             .count = offsetof(struct bp_concrete_ir, n_issues)};
-static const struct bp_field route_field = {.key = "routes",
-                                            .form = &bp_form_array,
-                                            .at = offsetof(struct bp_concrete_ir, routes),
+static const struct bp_field route_field = {BP_FIELD("routes", bp_form_array, struct bp_concrete_ir, routes),
                                             .record = &route_record,
                                             .count = offsetof(struct bp_concrete_ir, n_routes)};
 
@@ -222,70 +209,49 @@ static void extension_read(struct bp_decoder *decoder, const struct bp_field *fi
 static const struct bp_form form_extension = {extension_write, extension_read};
 
 static const struct bp_field region_fields[] = {
-    {.key = "capacity_bytes", .form = &bp_form_uint, .at = offsetof(struct bp_concrete_region, capacity)},
-    {.key = "device", .form = &bp_form_uint, .at = offsetof(struct bp_concrete_region, device)},
-    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_concrete_region, id), .of = BP_ENTITY_REGION},
+    {BP_FIELD("capacity_bytes", bp_form_uint, struct bp_concrete_region, capacity)},
+    {BP_FIELD("device", bp_form_uint, struct bp_concrete_region, device)},
+    {BP_FIELD("id", bp_form_id, struct bp_concrete_region, id), .of = BP_ENTITY_REGION},
 };
 static const struct bp_record region_record = {BP_RECORD_OF(struct bp_concrete_region, region_fields), .has_id = true,
                                                .kind = BP_ENTITY_REGION};
 
 static const struct bp_field buffer_fields[] = {
-    {.key = "alignment_bytes", .form = &bp_form_uint, .at = offsetof(struct bp_concrete_buffer, alignment)},
-    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_concrete_buffer, id), .of = BP_ENTITY_BUFFER},
-    {.key = "lineage", .form = &bp_form_lineage, .at = offsetof(struct bp_concrete_buffer, lineage)},
-    {.key = "offset_bytes", .form = &bp_form_uint, .at = offsetof(struct bp_concrete_buffer, offset)},
-    {.key = "region",
-     .form = &bp_form_reference,
-     .at = offsetof(struct bp_concrete_buffer, region),
-     .of = BP_ENTITY_REGION},
-    {.key = "size_bytes", .form = &bp_form_uint, .at = offsetof(struct bp_concrete_buffer, size)},
-    {.key = "source", .form = &bp_form_id, .at = offsetof(struct bp_concrete_buffer, source), .of = BP_ENTITY_BUFFER},
+    {BP_FIELD("alignment_bytes", bp_form_uint, struct bp_concrete_buffer, alignment)},
+    {BP_FIELD("id", bp_form_id, struct bp_concrete_buffer, id), .of = BP_ENTITY_BUFFER},
+    {BP_FIELD("lineage", bp_form_lineage, struct bp_concrete_buffer, lineage)},
+    {BP_FIELD("offset_bytes", bp_form_uint, struct bp_concrete_buffer, offset)},
+    {BP_FIELD("region", bp_form_reference, struct bp_concrete_buffer, region), .of = BP_ENTITY_REGION},
+    {BP_FIELD("size_bytes", bp_form_uint, struct bp_concrete_buffer, size)},
+    {BP_FIELD("source", bp_form_id, struct bp_concrete_buffer, source), .of = BP_ENTITY_BUFFER},
 };
 static const struct bp_record buffer_record = {BP_RECORD_OF(struct bp_concrete_buffer, buffer_fields), .has_id = true,
                                                .kind = BP_ENTITY_BUFFER};
 
 static const struct bp_field command_fields[] = {
-    {.key = "buffers",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_concrete_command, uses),
-     .record = &use_record,
+    {BP_FIELD("buffers", bp_form_array, struct bp_concrete_command, uses), .record = &use_record,
      .count = offsetof(struct bp_concrete_command, n_uses)},
-    {.key = "dependencies",
-     .form = &bp_form_list,
-     .at = offsetof(struct bp_concrete_command, dependencies),
-     .of = BP_ENTITY_COMMAND},
-    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_concrete_command, id), .of = BP_ENTITY_COMMAND},
-    {.key = "implementation", .form = &bp_form_text, .at = offsetof(struct bp_concrete_command, implementation)},
-    {.key = "kind",
-     .form = &bp_form_enum,
-     .at = offsetof(struct bp_concrete_command, kind),
-     .names = bp_task_kind_names},
-    {.key = "lineage", .form = &bp_form_lineage, .at = offsetof(struct bp_concrete_command, lineage)},
-    {.key = "queue", .form = &form_queue, .at = offsetof(struct bp_concrete_command, queue)},
-    {.key = "task", .form = &bp_form_id, .at = offsetof(struct bp_concrete_command, task), .of = BP_ENTITY_TASK},
+    {BP_FIELD("dependencies", bp_form_list, struct bp_concrete_command, dependencies), .of = BP_ENTITY_COMMAND},
+    {BP_FIELD("id", bp_form_id, struct bp_concrete_command, id), .of = BP_ENTITY_COMMAND},
+    {BP_FIELD("implementation", bp_form_text, struct bp_concrete_command, implementation)},
+    {BP_FIELD("kind", bp_form_enum, struct bp_concrete_command, kind), .names = bp_task_kind_names},
+    {BP_FIELD("lineage", bp_form_lineage, struct bp_concrete_command, lineage)},
+    {BP_FIELD("queue", form_queue, struct bp_concrete_command, queue)},
+    {BP_FIELD("task", bp_form_id, struct bp_concrete_command, task), .of = BP_ENTITY_TASK},
 };
 static const struct bp_record command_record = {BP_RECORD_OF(struct bp_concrete_command, command_fields),
                                                 .has_id = true, .kind = BP_ENTITY_COMMAND};
 
 static const struct bp_field root_fields[] = {
-    {.key = "buffers",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_concrete_ir, buffers),
-     .record = &buffer_record,
+    {BP_FIELD("buffers", bp_form_array, struct bp_concrete_ir, buffers), .record = &buffer_record,
      .count = offsetof(struct bp_concrete_ir, n_buffers)},
-    {.key = "commands",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_concrete_ir, commands),
-     .record = &command_record,
+    {BP_FIELD("commands", bp_form_array, struct bp_concrete_ir, commands), .record = &command_record,
      .count = offsetof(struct bp_concrete_ir, n_commands)},
-    {.key = "deployment", .form = &form_deployment, .at = offsetof(struct bp_concrete_ir, deployment_fingerprint)},
-    {.key = "devices", .form = &bp_form_range, .at = offsetof(struct bp_concrete_ir, n_devices)},
+    {BP_FIELD("deployment", form_deployment, struct bp_concrete_ir, deployment_fingerprint)},
+    {BP_FIELD("devices", bp_form_range, struct bp_concrete_ir, n_devices)},
     {.key = "extension", .form = &form_extension},
-    {.key = "parents", .form = &bp_form_parents, .at = offsetof(struct bp_concrete_ir, parent)},
-    {.key = "regions",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_concrete_ir, regions),
-     .record = &region_record,
+    {BP_FIELD("parents", bp_form_parents, struct bp_concrete_ir, parent)},
+    {BP_FIELD("regions", bp_form_array, struct bp_concrete_ir, regions), .record = &region_record,
      .count = offsetof(struct bp_concrete_ir, n_regions)},
     {.key = "schema", .form = &bp_form_constant, .names = &bp_stage_schemas[BP_STAGE_CONCRETE]},
     {.key = "stage", .form = &bp_form_constant, .names = &bp_stage_names[BP_STAGE_CONCRETE]},

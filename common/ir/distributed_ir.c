@@ -63,8 +63,8 @@ static void binding_digest(struct bp_decoder *decoder, struct bp_distributed_ir 
 }
 
 static const struct bp_field fingerprint_fields[] = {
-    {.key = "strategy", .form = &bp_form_digest, .at = offsetof(struct bp_distributed_ir, strategy_fingerprint)},
-    {.key = "workload", .form = &bp_form_digest, .at = offsetof(struct bp_distributed_ir, workload_fingerprint)},
+    {BP_FIELD("strategy", bp_form_digest, struct bp_distributed_ir, strategy_fingerprint)},
+    {BP_FIELD("workload", bp_form_digest, struct bp_distributed_ir, workload_fingerprint)},
 };
 static const struct bp_record fingerprint_record = {BP_RECORD_OF(struct bp_distributed_ir, fingerprint_fields)};
 
@@ -382,53 +382,41 @@ static void ranks_read(struct bp_decoder *decoder, const struct bp_field *field,
 static const struct bp_form form_ranks = {ranks_write, ranks_read};
 
 static const struct bp_field value_fields[] = {
-    {.key = "dtype",
-     .form = &bp_form_enum,
-     .at = offsetof(struct bp_distributed_value, dtype),
-     .names = bp_dtype_names},
-    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_distributed_value, id), .of = BP_ENTITY_VALUE},
-    {.key = "lineage", .form = &bp_form_lineage, .at = offsetof(struct bp_distributed_value, lineage)},
-    {.key = "role", .form = &bp_form_text, .at = offsetof(struct bp_distributed_value, role)},
-    {.key = "shape", .form = &form_shape, .at = offsetof(struct bp_distributed_value, shape)},
-    {.key = "sharding", .form = &form_sharding, .at = offsetof(struct bp_distributed_value, sharding)},
+    {BP_FIELD("dtype", bp_form_enum, struct bp_distributed_value, dtype), .names = bp_dtype_names},
+    {BP_FIELD("id", bp_form_id, struct bp_distributed_value, id), .of = BP_ENTITY_VALUE},
+    {BP_FIELD("lineage", bp_form_lineage, struct bp_distributed_value, lineage)},
+    {BP_FIELD("role", bp_form_text, struct bp_distributed_value, role)},
+    {BP_FIELD("shape", form_shape, struct bp_distributed_value, shape)},
+    {BP_FIELD("sharding", form_sharding, struct bp_distributed_value, sharding)},
 };
 static const struct bp_record value_record = {BP_RECORD_OF(struct bp_distributed_value, value_fields), .has_id = true,
                                               .kind = BP_ENTITY_VALUE};
 
 static const struct bp_field layer_fields[] = {
-    {.key = "activation_bytes", .form = &bp_form_uint, .at = offsetof(struct bp_distributed_layer, activation)},
-    {.key = "keeps_activation", .form = &bp_form_bool, .at = offsetof(struct bp_distributed_layer, keeps_activation)},
-    {.key = "keeps_output", .form = &bp_form_bool, .at = offsetof(struct bp_distributed_layer, keeps_output)},
-    {.key = "name", .form = &bp_form_text, .at = offsetof(struct bp_distributed_layer, name)},
-    {.key = "output_bytes", .form = &bp_form_uint, .at = offsetof(struct bp_distributed_layer, output)},
-    {.key = "owns_activation", .form = &bp_form_bool, .at = offsetof(struct bp_distributed_layer, owns_activation)},
-    {.key = "parameters", .form = &bp_form_uint, .at = offsetof(struct bp_distributed_layer, parameters)},
+    {BP_FIELD("activation_bytes", bp_form_uint, struct bp_distributed_layer, activation)},
+    {BP_FIELD("keeps_activation", bp_form_bool, struct bp_distributed_layer, keeps_activation)},
+    {BP_FIELD("keeps_output", bp_form_bool, struct bp_distributed_layer, keeps_output)},
+    {BP_FIELD("name", bp_form_text, struct bp_distributed_layer, name)},
+    {BP_FIELD("output_bytes", bp_form_uint, struct bp_distributed_layer, output)},
+    {BP_FIELD("owns_activation", bp_form_bool, struct bp_distributed_layer, owns_activation)},
+    {BP_FIELD("parameters", bp_form_uint, struct bp_distributed_layer, parameters)},
 };
 static const struct bp_record layer_record = {BP_RECORD_OF(struct bp_distributed_layer, layer_fields)};
 
 static const struct bp_field task_fields[] = {
-    {.key = "body", .form = &form_body, .at = offsetof(struct bp_distributed_task, kind)},
-    {.key = "dependencies",
-     .form = &bp_form_list,
-     .at = offsetof(struct bp_distributed_task, dependencies),
-     .of = BP_ENTITY_TASK},
-    {.key = "effects", .form = &bp_form_effects, .at = offsetof(struct bp_distributed_task, effect)},
-    {.key = "engine",
-     .form = &bp_form_enum,
-     .at = offsetof(struct bp_distributed_task, engine),
-     .names = bp_engine_names},
-    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_distributed_task, id), .of = BP_ENTITY_TASK},
-    {.key = "inputs", .form = &bp_form_list, .at = offsetof(struct bp_distributed_task, inputs), .of = BP_ENTITY_VALUE},
-    {.key = "layer", .form = &form_layer, .at = offsetof(struct bp_distributed_task, layer)},
-    {.key = "lineage", .form = &bp_form_lineage, .at = offsetof(struct bp_distributed_task, lineage)},
-    {.key = "name", .form = &bp_form_text, .at = offsetof(struct bp_distributed_task, name)},
-    {.key = "outputs",
-     .form = &bp_form_list,
-     .at = offsetof(struct bp_distributed_task, outputs),
-     .of = BP_ENTITY_VALUE},
-    {.key = "phase", .form = &bp_form_enum, .at = offsetof(struct bp_distributed_task, phase), .names = bp_phase_names},
+    {BP_FIELD("body", form_body, struct bp_distributed_task, kind)},
+    {BP_FIELD("dependencies", bp_form_list, struct bp_distributed_task, dependencies), .of = BP_ENTITY_TASK},
+    {BP_FIELD("effects", bp_form_effects, struct bp_distributed_task, effect)},
+    {BP_FIELD("engine", bp_form_enum, struct bp_distributed_task, engine), .names = bp_engine_names},
+    {BP_FIELD("id", bp_form_id, struct bp_distributed_task, id), .of = BP_ENTITY_TASK},
+    {BP_FIELD("inputs", bp_form_list, struct bp_distributed_task, inputs), .of = BP_ENTITY_VALUE},
+    {BP_FIELD("layer", form_layer, struct bp_distributed_task, layer)},
+    {BP_FIELD("lineage", bp_form_lineage, struct bp_distributed_task, lineage)},
+    {BP_FIELD("name", bp_form_text, struct bp_distributed_task, name)},
+    {BP_FIELD("outputs", bp_form_list, struct bp_distributed_task, outputs), .of = BP_ENTITY_VALUE},
+    {BP_FIELD("phase", bp_form_enum, struct bp_distributed_task, phase), .names = bp_phase_names},
     {.key = "ranks", .form = &form_ranks},
-    {.key = "work", .form = &bp_form_work, .at = offsetof(struct bp_distributed_task, work)},
+    {BP_FIELD("work", bp_form_work, struct bp_distributed_task, work)},
 };
 static const struct bp_record task_record = {BP_RECORD_OF(struct bp_distributed_task, task_fields), .has_id = true,
                                              .kind = BP_ENTITY_TASK};
@@ -436,28 +424,19 @@ static const struct bp_record task_record = {BP_RECORD_OF(struct bp_distributed_
 static const struct bp_field root_fields[] = {
     {.key = "bindings", .form = &form_bindings},
     {.key = "conventions", .form = &form_conventions},
-    {.key = "layers",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_distributed_ir, layers),
-     .record = &layer_record,
+    {BP_FIELD("layers", bp_form_array, struct bp_distributed_ir, layers), .record = &layer_record,
      .count = offsetof(struct bp_distributed_ir, n_layers)},
-    {.key = "memory", .form = &form_memory, .at = offsetof(struct bp_distributed_ir, memory)},
-    {.key = "mesh", .form = &form_mesh, .at = offsetof(struct bp_distributed_ir, axes)},
-    {.key = "parents", .form = &bp_form_parents, .at = offsetof(struct bp_distributed_ir, parent)},
+    {BP_FIELD("memory", form_memory, struct bp_distributed_ir, memory)},
+    {BP_FIELD("mesh", form_mesh, struct bp_distributed_ir, axes)},
+    {BP_FIELD("parents", bp_form_parents, struct bp_distributed_ir, parent)},
     {.key = "schema", .form = &bp_form_constant, .names = &bp_stage_schemas[BP_STAGE_DISTRIBUTED]},
     {.key = "stage", .form = &bp_form_constant, .names = &bp_stage_names[BP_STAGE_DISTRIBUTED]},
-    {.key = "strategy", .form = &form_strategy, .at = offsetof(struct bp_distributed_ir, strategy)},
-    {.key = "tasks",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_distributed_ir, tasks),
-     .record = &task_record,
+    {BP_FIELD("strategy", form_strategy, struct bp_distributed_ir, strategy)},
+    {BP_FIELD("tasks", bp_form_array, struct bp_distributed_ir, tasks), .record = &task_record,
      .count = offsetof(struct bp_distributed_ir, n_tasks)},
-    {.key = "values",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_distributed_ir, values),
-     .record = &value_record,
+    {BP_FIELD("values", bp_form_array, struct bp_distributed_ir, values), .record = &value_record,
      .count = offsetof(struct bp_distributed_ir, n_values)},
-    {.key = "workload", .form = &bp_form_workload, .at = offsetof(struct bp_distributed_ir, workload)},
+    {BP_FIELD("workload", form_workload, struct bp_distributed_ir, workload)},
 };
 static const struct bp_record root_record = {BP_RECORD_OF(struct bp_distributed_ir, root_fields)};
 

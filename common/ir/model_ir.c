@@ -75,8 +75,8 @@ static void shape_read(struct bp_decoder *decoder, const struct bp_field *field,
 static const struct bp_form form_shape = {shape_write, shape_read};
 
 static const struct bp_field effect_fields[] = {
-    {.key = "access", .form = &bp_form_enum, .at = offsetof(struct bp_model_effect, access), .names = bp_access_names},
-    {.key = "value", .form = &bp_form_reference, .at = offsetof(struct bp_model_effect, value), .of = BP_ENTITY_VALUE},
+    {BP_FIELD("access", bp_form_enum, struct bp_model_effect, access), .names = bp_access_names},
+    {BP_FIELD("value", bp_form_reference, struct bp_model_effect, value), .of = BP_ENTITY_VALUE},
 };
 static const struct bp_record effect_record = {BP_RECORD_OF(struct bp_model_effect, effect_fields)};
 
@@ -159,42 +159,33 @@ static void no_parents_read(struct bp_decoder *decoder, const struct bp_field *f
 static const struct bp_form form_no_parents = {no_parents_write, no_parents_read};
 
 static const struct bp_field value_fields[] = {
-    {.key = "dtype", .form = &bp_form_text, .at = offsetof(struct bp_model_value, dtype)},
-    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_model_value, id), .of = BP_ENTITY_VALUE},
-    {.key = "role", .form = &bp_form_enum, .at = offsetof(struct bp_model_value, role), .names = bp_model_role_names},
-    {.key = "shape", .form = &form_shape, .at = offsetof(struct bp_model_value, shape)},
+    {BP_FIELD("dtype", bp_form_text, struct bp_model_value, dtype)},
+    {BP_FIELD("id", bp_form_id, struct bp_model_value, id), .of = BP_ENTITY_VALUE},
+    {BP_FIELD("role", bp_form_enum, struct bp_model_value, role), .names = bp_model_role_names},
+    {BP_FIELD("shape", form_shape, struct bp_model_value, shape)},
 };
 static const struct bp_record value_record = {BP_RECORD_OF(struct bp_model_value, value_fields), .has_id = true,
                                               .kind = BP_ENTITY_VALUE};
 
 static const struct bp_field operation_fields[] = {
-    {.key = "effects", .form = &form_effects, .at = offsetof(struct bp_model_operation, effects)},
-    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_model_operation, id), .of = BP_ENTITY_OPERATION},
-    {.key = "inputs", .form = &bp_form_list, .at = offsetof(struct bp_model_operation, inputs), .of = BP_ENTITY_VALUE},
-    {.key = "model", .form = &form_transformer, .at = offsetof(struct bp_model_operation, model)},
-    {.key = "name", .form = &bp_form_text, .at = offsetof(struct bp_model_operation, name)},
-    {.key = "outputs",
-     .form = &bp_form_list,
-     .at = offsetof(struct bp_model_operation, outputs),
-     .of = BP_ENTITY_VALUE},
+    {BP_FIELD("effects", form_effects, struct bp_model_operation, effects)},
+    {BP_FIELD("id", bp_form_id, struct bp_model_operation, id), .of = BP_ENTITY_OPERATION},
+    {BP_FIELD("inputs", bp_form_list, struct bp_model_operation, inputs), .of = BP_ENTITY_VALUE},
+    {BP_FIELD("model", form_transformer, struct bp_model_operation, model)},
+    {BP_FIELD("name", bp_form_text, struct bp_model_operation, name)},
+    {BP_FIELD("outputs", bp_form_list, struct bp_model_operation, outputs), .of = BP_ENTITY_VALUE},
 };
 static const struct bp_record operation_record = {BP_RECORD_OF(struct bp_model_operation, operation_fields),
                                                   .has_id = true, .kind = BP_ENTITY_OPERATION};
 
 static const struct bp_field root_fields[] = {
-    {.key = "mode", .form = &bp_form_enum, .at = offsetof(struct bp_model_ir, mode), .names = bp_mode_names},
-    {.key = "operations",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_model_ir, operations),
-     .record = &operation_record,
+    {BP_FIELD("mode", bp_form_enum, struct bp_model_ir, mode), .names = bp_mode_names},
+    {BP_FIELD("operations", bp_form_array, struct bp_model_ir, operations), .record = &operation_record,
      .count = offsetof(struct bp_model_ir, n_operations)},
     {.key = "parents", .form = &form_no_parents},
     {.key = "schema", .form = &bp_form_constant, .names = &bp_stage_schemas[BP_STAGE_MODEL]},
     {.key = "stage", .form = &bp_form_constant, .names = &bp_stage_names[BP_STAGE_MODEL]},
-    {.key = "values",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_model_ir, values),
-     .record = &value_record,
+    {BP_FIELD("values", bp_form_array, struct bp_model_ir, values), .record = &value_record,
      .count = offsetof(struct bp_model_ir, n_values)},
 };
 static const struct bp_record root_record = {BP_RECORD_OF(struct bp_model_ir, root_fields)};

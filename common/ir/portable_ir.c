@@ -39,7 +39,7 @@ static void capabilities_write(struct bp_encoder *encoder, const struct bp_field
 }
 
 static const struct bp_field capability_fields[] = {
-    {.key = "name", .form = &bp_form_text, .at = offsetof(struct bp_capability, name)},
+    {BP_FIELD("name", bp_form_text, struct bp_capability, name)},
 };
 
 static void capabilities_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
@@ -119,66 +119,45 @@ static void resources_read(struct bp_decoder *decoder, const struct bp_field *fi
 static const struct bp_form form_resources = {resources_write, resources_read};
 
 static const struct bp_field task_fields[] = {
-    {.key = "capabilities", .form = &form_capabilities, .at = offsetof(struct bp_portable_task, capability)},
-    {.key = "dependencies",
-     .form = &bp_form_list,
-     .at = offsetof(struct bp_portable_task, dependencies),
-     .of = BP_ENTITY_TASK},
-    {.key = "effects", .form = &bp_form_effects, .at = offsetof(struct bp_portable_task, effect)},
-    {.key = "engine", .form = &bp_form_enum, .at = offsetof(struct bp_portable_task, engine), .names = bp_engine_names},
-    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_portable_task, id), .of = BP_ENTITY_TASK},
-    {.key = "inputs", .form = &bp_form_list, .at = offsetof(struct bp_portable_task, inputs), .of = BP_ENTITY_BUFFER},
-    {.key = "kind", .form = &bp_form_enum, .at = offsetof(struct bp_portable_task, kind), .names = bp_task_kind_names},
-    {.key = "layer", .form = &bp_form_text, .at = offsetof(struct bp_portable_task, layer)},
-    {.key = "lineage", .form = &bp_form_lineage, .at = offsetof(struct bp_portable_task, lineage)},
-    {.key = "name", .form = &bp_form_text, .at = offsetof(struct bp_portable_task, name)},
-    {.key = "outputs", .form = &bp_form_list, .at = offsetof(struct bp_portable_task, outputs), .of = BP_ENTITY_BUFFER},
-    {.key = "phase", .form = &bp_form_enum, .at = offsetof(struct bp_portable_task, phase), .names = bp_phase_names},
-    {.key = "ranks", .form = &bp_form_range, .at = offsetof(struct bp_portable_task, n_ranks)},
-    {.key = "resources", .form = &form_resources, .at = offsetof(struct bp_portable_task, resources)},
-    {.key = "workload", .form = &bp_form_work, .at = offsetof(struct bp_portable_task, work)},
+    {BP_FIELD("capabilities", form_capabilities, struct bp_portable_task, capability)},
+    {BP_FIELD("dependencies", bp_form_list, struct bp_portable_task, dependencies), .of = BP_ENTITY_TASK},
+    {BP_FIELD("effects", bp_form_effects, struct bp_portable_task, effect)},
+    {BP_FIELD("engine", bp_form_enum, struct bp_portable_task, engine), .names = bp_engine_names},
+    {BP_FIELD("id", bp_form_id, struct bp_portable_task, id), .of = BP_ENTITY_TASK},
+    {BP_FIELD("inputs", bp_form_list, struct bp_portable_task, inputs), .of = BP_ENTITY_BUFFER},
+    {BP_FIELD("kind", bp_form_enum, struct bp_portable_task, kind), .names = bp_task_kind_names},
+    {BP_FIELD("layer", bp_form_text, struct bp_portable_task, layer)},
+    {BP_FIELD("lineage", bp_form_lineage, struct bp_portable_task, lineage)},
+    {BP_FIELD("name", bp_form_text, struct bp_portable_task, name)},
+    {BP_FIELD("outputs", bp_form_list, struct bp_portable_task, outputs), .of = BP_ENTITY_BUFFER},
+    {BP_FIELD("phase", bp_form_enum, struct bp_portable_task, phase), .names = bp_phase_names},
+    {BP_FIELD("ranks", bp_form_range, struct bp_portable_task, n_ranks)},
+    {BP_FIELD("resources", form_resources, struct bp_portable_task, resources)},
+    {BP_FIELD("workload", bp_form_work, struct bp_portable_task, work)},
 };
 static const struct bp_record task_record = {BP_RECORD_OF(struct bp_portable_task, task_fields), .has_id = true,
                                              .kind = BP_ENTITY_TASK};
 
 static const struct bp_field buffer_fields[] = {
-    {.key = "alignment_bytes", .form = &bp_form_uint, .at = offsetof(struct bp_portable_buffer, alignment)},
-    {.key = "consumers",
-     .form = &bp_form_list,
-     .at = offsetof(struct bp_portable_buffer, consumers),
-     .of = BP_ENTITY_TASK},
-    {.key = "id", .form = &bp_form_id, .at = offsetof(struct bp_portable_buffer, id), .of = BP_ENTITY_BUFFER},
-    {.key = "lineage", .form = &bp_form_lineage, .at = offsetof(struct bp_portable_buffer, lineage)},
-    {.key = "producers",
-     .form = &bp_form_list,
-     .at = offsetof(struct bp_portable_buffer, producers),
-     .of = BP_ENTITY_TASK},
-    {.key = "role",
-     .form = &bp_form_enum,
-     .at = offsetof(struct bp_portable_buffer, role),
-     .names = bp_buffer_role_names},
-    {.key = "size_bytes", .form = &bp_form_uint, .at = offsetof(struct bp_portable_buffer, size)},
-    {.key = "storage",
-     .form = &bp_form_enum,
-     .at = offsetof(struct bp_portable_buffer, storage),
-     .names = bp_storage_names},
+    {BP_FIELD("alignment_bytes", bp_form_uint, struct bp_portable_buffer, alignment)},
+    {BP_FIELD("consumers", bp_form_list, struct bp_portable_buffer, consumers), .of = BP_ENTITY_TASK},
+    {BP_FIELD("id", bp_form_id, struct bp_portable_buffer, id), .of = BP_ENTITY_BUFFER},
+    {BP_FIELD("lineage", bp_form_lineage, struct bp_portable_buffer, lineage)},
+    {BP_FIELD("producers", bp_form_list, struct bp_portable_buffer, producers), .of = BP_ENTITY_TASK},
+    {BP_FIELD("role", bp_form_enum, struct bp_portable_buffer, role), .names = bp_buffer_role_names},
+    {BP_FIELD("size_bytes", bp_form_uint, struct bp_portable_buffer, size)},
+    {BP_FIELD("storage", bp_form_enum, struct bp_portable_buffer, storage), .names = bp_storage_names},
 };
 static const struct bp_record buffer_record = {BP_RECORD_OF(struct bp_portable_buffer, buffer_fields), .has_id = true,
                                                .kind = BP_ENTITY_BUFFER};
 
 static const struct bp_field root_fields[] = {
-    {.key = "buffers",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_portable_ir, buffers),
-     .record = &buffer_record,
+    {BP_FIELD("buffers", bp_form_array, struct bp_portable_ir, buffers), .record = &buffer_record,
      .count = offsetof(struct bp_portable_ir, n_buffers)},
-    {.key = "parents", .form = &bp_form_parents, .at = offsetof(struct bp_portable_ir, parent)},
+    {BP_FIELD("parents", bp_form_parents, struct bp_portable_ir, parent)},
     {.key = "schema", .form = &bp_form_constant, .names = &bp_stage_schemas[BP_STAGE_PORTABLE]},
     {.key = "stage", .form = &bp_form_constant, .names = &bp_stage_names[BP_STAGE_PORTABLE]},
-    {.key = "tasks",
-     .form = &bp_form_array,
-     .at = offsetof(struct bp_portable_ir, tasks),
-     .record = &task_record,
+    {BP_FIELD("tasks", bp_form_array, struct bp_portable_ir, tasks), .record = &task_record,
      .count = offsetof(struct bp_portable_ir, n_tasks)},
 };
 static const struct bp_record root_record = {BP_RECORD_OF(struct bp_portable_ir, root_fields)};
