@@ -109,7 +109,7 @@ static enum bp_exit print_rejection(struct bp_buf *out, const json_t *problem)
     return BP_EXIT_NO;
 }
 
-enum bp_exit bp_call(const struct bp_invocation *invocation, const struct bp_buf *body, struct bp_reply *ret)
+enum bp_exit bp_invocation_call(const struct bp_invocation *invocation, const struct bp_buf *body, struct bp_reply *ret)
 {
     struct bp_buf target = {0};
     add_path(invocation, &target);
@@ -118,7 +118,7 @@ enum bp_exit bp_call(const struct bp_invocation *invocation, const struct bp_buf
     struct bp_err err = {0};
     if (!text[0])
         bp_fail(&err, BP_E_out_of_memory, "", "%s", "out of memory");
-    else if (bp_connection_call(invocation->connection, invocation->command->method, text, body, ret, &err) == 0)
+    else if (bp_server_call(invocation->server, invocation->command->method, text, body, ret, &err) == 0)
         err.code = BP_OK;
     bp_buf_release(&target);
     if (err.code == BP_OK)
@@ -159,6 +159,6 @@ enum bp_exit bp_reply_print(const struct bp_invocation *invocation, struct bp_re
 enum bp_exit bp_run_call(const struct bp_invocation *invocation)
 {
     struct bp_reply answer = {0};
-    enum bp_exit status = bp_call(invocation, NULL, &answer);
+    enum bp_exit status = bp_invocation_call(invocation, NULL, &answer);
     return status != BP_EXIT_YES ? status : bp_reply_print(invocation, &answer, NULL);
 }

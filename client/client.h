@@ -43,7 +43,7 @@ struct bp_command {
 
 struct bp_invocation {
     const struct bp_command *command;
-    struct bp_connection *connection;
+    struct bp_server *server;
     bool json;
     const char *arguments[BP_ARGUMENTS_MAX];
     size_t n_arguments;
@@ -71,7 +71,8 @@ enum bp_exit bp_print_models(struct bp_buf *out, const json_t *answer);
 
 /* Sends the command's request (`body` NULL: none). BP_EXIT_YES and an answer to release, whatever its HTTP status; else
  * the reason was printed. */
-enum bp_exit bp_call(const struct bp_invocation *invocation, const struct bp_buf *body, struct bp_reply *ret);
+enum bp_exit bp_invocation_call(const struct bp_invocation *invocation, const struct bp_buf *body,
+                                struct bp_reply *ret);
 
 /* Prints an answer and releases it: as the command prints it, or as it came with --json. A refusal goes to standard
  * error with every problem it names; a rejected plan, being an answer, to standard output. `input` is what a position

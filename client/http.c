@@ -10,36 +10,36 @@
 #include "client/print.h"
 #include "common/base/version.h"
 
-struct bp_connection {
+struct bp_server {
     CURL *curl;
-    const char *server;
+    const char *address;
     const char *socket; /* the path of a unix socket, or NULL */
     char message[CURL_ERROR_SIZE];
 };
 
-struct bp_connection *bp_connection_new(const char *server)
+struct bp_server *bp_server_new(const char *address)
 {
-    struct bp_connection *connection = calloc(1, sizeof *connection);
-    if (!connection)
+    struct bp_server *server = calloc(1, sizeof *server);
+    if (!server)
         return NULL;
-    connection->server = server;
-    connection->socket = strncmp(server, "unix:", 5) == 0 ? server + 5 : NULL;
+    server->address = address;
+    server->socket = strncmp(address, "unix:", 5) == 0 ? address + 5 : NULL;
     if (curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK)
-        connection->curl = curl_easy_init();
-    if (!connection->curl) {
-        free(connection);
+        server->curl = curl_easy_init();
+    if (!server->curl) {
+        free(server);
         return NULL;
     }
-    return connection;
+    return server;
 }
 
-void bp_connection_free(struct bp_connection *connection)
+void bp_server_free(struct bp_server *server)
 {
-    if (!connection)
+    if (!server)
         return;
-    curl_easy_cleanup(connection->curl);
+    curl_easy_cleanup(server->curl);
     curl_global_cleanup();
-    free(connection);
+    free(server);
 }
 
 void bp_target_escape(struct bp_buf *out, const char *text)
@@ -54,17 +54,17 @@ void bp_target_escape(struct bp_buf *out, const char *text)
     }
 }
 
-static void url_of(const struct bp_connection *connection, const char *target, struct bp_buf *out)
+static void url_of(const struct bp_server *server, const char *target, struct bp_buf *out)
 {
-    if (connection->socket) {
+    if (server->socket) {
         bp_buf_addstr(out, "http://localhost");
     } else {
-        size_t n = strlen(connection->server);
-        while (n && connection->server[n - 1] == '/')
+        size_t n = strlen(server->address);
+        while (n && server->address[n - 1] == '/')
             n--;
-        if (!strstr(connection->server, "://"))
+        if (!strstr(server->address, "://"))
             bp_buf_addstr(out, "http://");
-        bp_buf_add(out, connection->server, n);
+        bp_buf_add(out, server->address, n);
     }
     bp_buf_addstr(out, target);
 }
@@ -81,7 +81,7 @@ static size_t take_body(char *bytes, size_t size, size_t n, void *data)
 /* The line on the terminal while a request waits. */
 struct progress {
     CURL *curl;
-    const char *server;
+    const char *address;
     bool shown;
 };
 
@@ -93,11 +93,11 @@ static int show_progress(void *data, curl_off_t down_total, curl_off_t down, cur
     curl_easy_getinfo(progress->curl, CURLINFO_TOTAL_TIME_T, &microseconds);
     if (microseconds < 300000)
         return 0;
-    struct bp_buf server = {0};
-    bp_text_add(&server, progress->server);
-    fprintf(stderr, "\rwaiting for %s: %lld s", bp_buf_string(&server), (long long)(microseconds / 1000000));
+    struct bp_buf address = {0};
+    bp_text_add(&address, progress->address);
+    fprintf(stderr, "\rwaiting for %s: %lld s", bp_buf_string(&address), (long long)(microseconds / 1000000));
     fflush(stderr);
-    bp_buf_release(&server);
+    bp_buf_release(&address);
     progress->shown = true;
     return 0;
 }
@@ -105,22 +105,22 @@ static int show_progress(void *data, curl_off_t down_total, curl_off_t down, cur
 static void hide_progress(const struct progress *progress)
 {
     if (progress->shown)
-        fprintf(stderr, "\r%*s\r", (int)strlen(progress->server) + 40, "");
+        fprintf(stderr, "\r%*s\r", (int)strlen(progress->address) + 40, "");
 }
 
 /* Returns the first failure of the options, which are set whatever fails. */
-static CURLcode set_options(struct bp_connection *connection, const char *url, const char *method,
-                            const struct bp_buf *body, struct curl_slist *headers, struct bp_reply *answer)
+static CURLcode set_options(struct bp_server *server, const char *url, const char *method, const struct bp_buf *body,
+                            struct curl_slist *headers, struct bp_reply *answer)
 {
-    CURL *curl = connection->curl;
+    CURL *curl = server->curl;
     curl_easy_reset(curl);
     CURLcode codes[] = {
-        curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, connection->message),
+        curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, server->message),
         curl_easy_setopt(curl, CURLOPT_URL, url),
         curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L),
         curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https"),
         curl_easy_setopt(curl, CURLOPT_PROXY, ""),
-        curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, connection->socket),
+        curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, server->socket),
         curl_easy_setopt(curl, CURLOPT_USERAGENT, "blueprint/" BP_VERSION),
         curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers),
         curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, BP_CONNECT_SECONDS),
@@ -138,20 +138,19 @@ static CURLcode set_options(struct bp_connection *connection, const char *url, c
     return code != CURLE_OK ? code : curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body && body->len ? body->data : "");
 }
 
-static int fail_of(const struct bp_connection *connection, CURLcode code, const struct bp_reply *answer,
-                   struct bp_err *err)
+static int fail_of(const struct bp_server *server, CURLcode code, const struct bp_reply *answer, struct bp_err *err)
 {
     if (code == CURLE_OUT_OF_MEMORY || answer->body.failed)
-        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the answer of %s", connection->server);
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the answer of %s", server->address);
     if (code == CURLE_WRITE_ERROR)
-        return bp_fail(err, BP_E_network_failed, "", "the answer of %s is larger than %lu bytes", connection->server,
+        return bp_fail(err, BP_E_network_failed, "", "the answer of %s is larger than %lu bytes", server->address,
                        BP_ANSWER_MAX);
-    return bp_fail(err, BP_E_network_failed, "", "%s: %s", connection->server,
-                   connection->message[0] ? connection->message : curl_easy_strerror(code));
+    return bp_fail(err, BP_E_network_failed, "", "%s: %s", server->address,
+                   server->message[0] ? server->message : curl_easy_strerror(code));
 }
 
-int bp_connection_call(struct bp_connection *connection, const char *method, const char *target,
-                       const struct bp_buf *body, struct bp_reply *ret, struct bp_err *err)
+int bp_server_call(struct bp_server *server, const char *method, const char *target, const struct bp_buf *body,
+                   struct bp_reply *ret, struct bp_err *err)
 {
     struct bp_reply answer = {0};
     struct bp_buf url = {0};
@@ -161,26 +160,26 @@ int bp_connection_call(struct bp_connection *connection, const char *method, con
         curl_slist_free_all(headers);
         headers = NULL;
     }
-    url_of(connection, target, &url);
-    connection->message[0] = '\0';
+    url_of(server, target, &url);
+    server->message[0] = '\0';
     CURLcode code = CURLE_OUT_OF_MEMORY;
-    struct progress line = {.curl = connection->curl, .server = connection->server};
+    struct progress line = {.curl = server->curl, .address = server->address};
     if (headers && bp_buf_string(&url)[0])
-        code = set_options(connection, url.data, method, body, headers, &answer);
+        code = set_options(server, url.data, method, body, headers, &answer);
     if (code == CURLE_OK && isatty(STDERR_FILENO)) {
-        curl_easy_setopt(connection->curl, CURLOPT_XFERINFOFUNCTION, show_progress);
-        curl_easy_setopt(connection->curl, CURLOPT_XFERINFODATA, &line);
-        curl_easy_setopt(connection->curl, CURLOPT_NOPROGRESS, 0L);
+        curl_easy_setopt(server->curl, CURLOPT_XFERINFOFUNCTION, show_progress);
+        curl_easy_setopt(server->curl, CURLOPT_XFERINFODATA, &line);
+        curl_easy_setopt(server->curl, CURLOPT_NOPROGRESS, 0L);
     }
     if (code == CURLE_OK)
-        code = curl_easy_perform(connection->curl);
+        code = curl_easy_perform(server->curl);
     hide_progress(&line);
     if (code == CURLE_OK)
-        code = curl_easy_getinfo(connection->curl, CURLINFO_RESPONSE_CODE, &answer.status);
+        code = curl_easy_getinfo(server->curl, CURLINFO_RESPONSE_CODE, &answer.status);
     curl_slist_free_all(headers);
     bp_buf_release(&url);
     if (code != CURLE_OK) {
-        fail_of(connection, code, &answer, err);
+        fail_of(server, code, &answer, err);
         bp_buf_release(&answer.body);
         return -1;
     }

@@ -15,11 +15,11 @@
 #define BP_TIMEOUT_SECONDS 300L
 #define BP_CONNECT_SECONDS 10L
 
-struct bp_connection;
+struct bp_server;
 
-/* `server` is URL, HOST:PORT or unix:PATH, borrowed. NULL when memory ran out. */
-struct bp_connection *bp_connection_new(const char *server);
-void bp_connection_free(struct bp_connection *connection);
+/* `address` is URL, HOST:PORT or unix:PATH, borrowed. NULL when memory ran out. */
+struct bp_server *bp_server_new(const char *address);
+void bp_server_free(struct bp_server *server);
 
 /* Zero-initialise; release `body` with bp_buf_release. */
 struct bp_reply {
@@ -29,8 +29,8 @@ struct bp_reply {
 
 /* `target` is path and query, escaped already. `body` NULL sends none. While it waits it says so on standard error,
  * when that is a terminal. -1: network_failed, out_of_memory. */
-int bp_connection_call(struct bp_connection *connection, const char *method, const char *target,
-                       const struct bp_buf *body, struct bp_reply *ret, struct bp_err *err);
+int bp_server_call(struct bp_server *server, const char *method, const char *target, const struct bp_buf *body,
+                   struct bp_reply *ret, struct bp_err *err);
 
 /* Appends text as part of one path segment or query value: what RFC 3986 does not leave unreserved becomes %XX, but
  * for the colon, which ids have. */

@@ -101,11 +101,11 @@ static enum bp_exit run(struct bp_invocation *invocation, const char *server)
     const char *from_environment = getenv("BLUEPRINT_SERVER");
     if (!server)
         server = from_environment && from_environment[0] ? from_environment : BP_DEFAULT_SERVER;
-    invocation->connection = bp_connection_new(server);
-    if (!invocation->connection)
+    invocation->server = bp_server_new(server);
+    if (!invocation->server)
         return bp_complain(BP_EXIT_LOCAL, "out of memory");
     enum bp_exit status = invocation->command->run(invocation);
-    bp_connection_free(invocation->connection);
+    bp_server_free(invocation->server);
     return status;
 }
 

@@ -43,7 +43,7 @@ enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
         fclose(file);
     struct bp_reply answer = {0};
     if (status == BP_EXIT_YES)
-        status = bp_call(invocation, &body, &answer);
+        status = bp_invocation_call(invocation, &body, &answer);
     bp_buf_release(&body);
     return status != BP_EXIT_YES ? status : bp_reply_print(invocation, &answer, name);
 }
@@ -77,7 +77,7 @@ enum bp_exit bp_run_show(const struct bp_invocation *invocation)
     struct bp_invocation plan = *invocation;
     plan.n_options = 0;
     struct bp_reply answer = {0};
-    enum bp_exit status = bp_call(&plan, NULL, &answer);
+    enum bp_exit status = bp_invocation_call(&plan, NULL, &answer);
     if (status != BP_EXIT_YES)
         return status;
     if (answer.status != 200)
@@ -89,7 +89,7 @@ enum bp_exit bp_run_show(const struct bp_invocation *invocation)
         return bp_complain(BP_EXIT_NO, "the plan has no %s snapshot", stage);
     }
     struct bp_invocation snapshot = {.command = bp_command_find("snapshot"),
-                                     .connection = invocation->connection,
+                                     .server = invocation->server,
                                      .json = invocation->json,
                                      .arguments = {digest},
                                      .n_arguments = 1};

@@ -20,7 +20,7 @@ static bool is_digest_of(const struct bp_buf *bytes, const char *asked)
 enum bp_exit bp_run_snapshot(const struct bp_invocation *invocation)
 {
     struct bp_reply answer = {0};
-    enum bp_exit status = bp_call(invocation, NULL, &answer);
+    enum bp_exit status = bp_invocation_call(invocation, NULL, &answer);
     if (status != BP_EXIT_YES)
         return status;
     if (answer.status == 200 && !is_digest_of(&answer.body, invocation->arguments[0])) {
