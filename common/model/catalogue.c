@@ -6,6 +6,8 @@
 /* The text of its arguments, which are JSON and so are C tokens. */
 #define JSON(...) #__VA_ARGS__
 
+/* JSON is laid out as JSON. */
+/* clang-format off */
 const struct bp_catalogue_row bp_catalogue[] = {
     {"gpt2",
      JSON({"huggingface":
@@ -141,6 +143,7 @@ const struct bp_catalogue_row bp_catalogue[] = {
      NULL,
      "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022, Table 3"},
 };
+/* clang-format on */
 const size_t bp_catalogue_n = sizeof bp_catalogue / sizeof *bp_catalogue;
 
 const struct bp_catalogue_row *bp_catalogue_find(const char *name)

@@ -92,7 +92,8 @@ static int list_ignored(const struct bp_import *import, struct bp_arena *arena, 
     size_t n = 0;
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)import->reader.object, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)import->reader.object, key, value)
+    {
         if (strcmp(key, "model_type") == 0 || bp_import_is_used(import, key))
             continue;
         if (!(list[n++] = pointer_within(key, arena)))

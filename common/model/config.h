@@ -13,11 +13,11 @@
 
 /* A parsed config. Strings live in the arena given to the importer. */
 struct bp_config {
-    const char *family;      /* the model_type of its row, "transformer" for the transformer form */
-    struct bp_model model;   /* meaningful for planning only when no feature problem was added */
-    bp_u128 parameters;      /* exact, whatever is not modelled */
-    bool has_parameters;     /* false when the config is too broken to be counted */
-    uint64_t position_offset; /* rows of the learned table that no token uses (OPT: 2) */
+    const char *family;              /* the model_type of its row, "transformer" for the transformer form */
+    struct bp_model model;           /* meaningful for planning only when no feature problem was added */
+    bp_u128 parameters;              /* exact, whatever is not modelled */
+    bool has_parameters;             /* false when the config is too broken to be counted */
+    uint64_t position_offset;        /* rows of the learned table that no token uses (OPT: 2) */
     const char **ignored, **assumed; /* JSON Pointers into the config, sorted; for planning they change nothing */
     size_t n_ignored, n_assumed;
 };

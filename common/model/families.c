@@ -8,16 +8,16 @@ static bp_u128 affine_width(const struct bp_model *model)
 
 static void add_per_layer(struct bp_import *import, bp_u128 parameters)
 {
-    import->added = bp_add(&import->calc, import->added,
-                           bp_mul(&import->calc, import->model.num_hidden_layers, parameters));
+    import->added =
+        bp_add(&import->calc, import->added, bp_mul(&import->calc, import->model.num_hidden_layers, parameters));
 }
 
 /* Biases of query, key, value and output, which the rows can express only together with those of the MLP. */
 static void refuse_bias_of_attention_alone(struct bp_import *import)
 {
     const struct bp_model *model = &import->model;
-    bp_u128 columns = BP_SUM(&import->calc, model->num_attention_heads, model->num_key_value_heads,
-                             model->num_key_value_heads);
+    bp_u128 columns =
+        BP_SUM(&import->calc, model->num_attention_heads, model->num_key_value_heads, model->num_key_value_heads);
     add_per_layer(import, bp_add(&import->calc, bp_mul(&import->calc, columns, model->head_dim), model->hidden_size));
     bp_import_refuse(import, "attention_bias", "a bias of the attention but not of the MLP");
 }
@@ -182,8 +182,8 @@ void bp_llama_for_causal_lm(struct bp_import *import)
     if (attention_bias && !mlp_bias)
         refuse_bias_of_attention_alone(import);
     if (mlp_bias && !attention_bias) {
-        add_per_layer(import, BP_SUM(&import->calc, bp_mul(&import->calc, 2, model->intermediate_size),
-                                     model->hidden_size));
+        add_per_layer(import,
+                      BP_SUM(&import->calc, bp_mul(&import->calc, 2, model->intermediate_size), model->hidden_size));
         bp_import_refuse(import, "mlp_bias", "a bias of the MLP but not of the attention");
     }
     bp_import_window(import, false, true);

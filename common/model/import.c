@@ -210,8 +210,8 @@ void bp_import_window(struct bp_import *import, bool window_by_default, bool use
         bp_reader_problem(&import->reader, BP_E_wrong_type, key, "must be an integer or null");
     if (!has_window)
         return;
-    bool used = bp_import_value(import, use_key) ? bp_reader_bool(&import->reader, use_key, used_by_default)
-                                                 : used_by_default;
+    bool used =
+        bp_import_value(import, use_key) ? bp_reader_bool(&import->reader, use_key, used_by_default) : used_by_default;
     if (!used_by_default && !peek(import, use_key))
         assume(import, use_key);
     if (!given && used)
@@ -297,9 +297,8 @@ static bool all_full_attention(const json_t *value)
 {
     size_t i;
     json_t *item;
-    json_array_foreach(value, i, item)
-        if (!json_is_string(item) || strcmp(json_string_value(item), "full_attention") != 0)
-            return false;
+    json_array_foreach(value, i, item) if (!json_is_string(item) ||
+                                           strcmp(json_string_value(item), "full_attention") != 0) return false;
     return json_is_array(value);
 }
 
@@ -325,9 +324,8 @@ static void refuse_other_class(struct bp_import *import, const char *public_clas
     const json_t *classes = bp_import_value(import, "architectures");
     size_t i;
     json_t *item;
-    json_array_foreach(classes, i, item)
-        if (json_is_string(item) && strcmp(json_string_value(item), public_class) == 0)
-            return;
+    json_array_foreach(classes, i,
+                       item) if (json_is_string(item) && strcmp(json_string_value(item), public_class) == 0) return;
     if (classes && !is_nothing(classes)) {
         import->other_class = true;
         bp_reader_problem(&import->reader, BP_E_unsupported_feature, "architectures",

@@ -8,13 +8,26 @@ const char *const bp_norm_names[] = {"layernorm", "rmsnorm", NULL};
 const char *const bp_position_names[] = {"learned", "rope", "none", NULL};
 
 const char *const bp_transformer_keys[] = {
-    "activation",       "attention_dropout",   "bias",
-    "embedding_dropout", "head_dim",           "hidden_dropout",
-    "hidden_size",      "intermediate_size",   "max_position_embeddings",
-    "name",             "norm",                "num_attention_heads",
-    "num_hidden_layers", "num_key_value_heads", "position",
-    "qk_norm",          "qkv_bias",            "tie_word_embeddings",
-    "vocab_size",       NULL,
+    "activation",
+    "attention_dropout",
+    "bias",
+    "embedding_dropout",
+    "head_dim",
+    "hidden_dropout",
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "name",
+    "norm",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "position",
+    "qk_norm",
+    "qkv_bias",
+    "tie_word_embeddings",
+    "vocab_size",
+    NULL,
 };
 
 bool bp_model_gated(const struct bp_model *model)

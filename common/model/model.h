@@ -29,14 +29,14 @@ extern const char *const bp_position_names[];
 
 /* Dimensions are counts of elements; every one is between 1 and 2^53 - 1. */
 struct bp_model {
-    char name[BP_MODEL_NAME_MAX]; /* a label: part of a request, never of a snapshot */
-    uint64_t hidden_size;         /* H */
-    uint64_t num_hidden_layers;   /* L */
-    uint64_t num_attention_heads; /* h */
-    uint64_t num_key_value_heads; /* k */
-    uint64_t head_dim;            /* d */
-    uint64_t intermediate_size;   /* F */
-    uint64_t vocab_size;          /* V */
+    char name[BP_MODEL_NAME_MAX];     /* a label: part of a request, never of a snapshot */
+    uint64_t hidden_size;             /* H */
+    uint64_t num_hidden_layers;       /* L */
+    uint64_t num_attention_heads;     /* h */
+    uint64_t num_key_value_heads;     /* k */
+    uint64_t head_dim;                /* d */
+    uint64_t intermediate_size;       /* F */
+    uint64_t vocab_size;              /* V */
     uint64_t max_position_embeddings; /* rows of the learned position table; 0 unless positions are learned */
     enum bp_activation activation;
     enum bp_norm norm;

@@ -70,8 +70,7 @@ static enum reading workload_read(const struct bp_reader *reader, struct bp_work
     }
     if (!training) {
         int fallback = inference ? -1 : BP_PREFILL;
-        workload.phase =
-            (enum bp_inference_phase)bp_reader_enum(reader, "phase", bp_inference_phase_names, fallback);
+        workload.phase = (enum bp_inference_phase)bp_reader_enum(reader, "phase", bp_inference_phase_names, fallback);
         workload.batch_size = read_size(reader, "batch_size", inference);
         workload.context_length = read_size(reader, "context_length", inference);
     }
@@ -190,8 +189,8 @@ static void check_tensor_parallel(const struct check *check)
                         "neither num_key_value_heads %llu nor tensor_parallel %llu is divisible by the other",
                         (unsigned long long)k, (unsigned long long)t);
     if (check->request->strategy.sequence_parallel)
-        check_divides(check, "/workload/sequence_length", "sequence_length",
-                      check->request->workload.sequence_length, degree, t);
+        check_divides(check, "/workload/sequence_length", "sequence_length", check->request->workload.sequence_length,
+                      degree, t);
 }
 
 static void check_schedule(const struct check *check)
@@ -225,8 +224,8 @@ static void check_lengths(const struct check *check)
 {
     const struct bp_workload *workload = &check->request->workload;
     uint64_t rows = check->request->model.max_position_embeddings, offset = check->config->position_offset;
-    uint64_t length = workload->sequence_length > workload->context_length ? workload->sequence_length
-                                                                           : workload->context_length;
+    uint64_t length =
+        workload->sequence_length > workload->context_length ? workload->sequence_length : workload->context_length;
     if (rows && length > rows - offset)
         bp_problems_add(check->problems, BP_E_conflict,
                         length == workload->sequence_length ? "/workload/sequence_length" : "/workload/context_length",

@@ -21,8 +21,9 @@ enum bp_target_kind { BP_TARGET_NONE, BP_TARGET_QUEUE, BP_TARGET_SLOT };
 
 /* Their names in JSON, NULL-terminated, in the order of the enums. bp_target_kind_names[0] is "none" and is never
  * read or written. */
-extern const char *const bp_mode_names[], *const bp_dtype_names[], *const bp_inference_phase_names[],
-    *const bp_recompute_names[], *const bp_schedule_names[], *const bp_target_kind_names[];
+extern const char *const bp_mode_names[],
+    *const bp_dtype_names[], *const bp_inference_phase_names[],
+                                 *const bp_recompute_names[], *const bp_schedule_names[], *const bp_target_kind_names[];
 
 uint64_t bp_dtype_bytes(enum bp_dtype dtype); /* bytes per element: 1, 2, 2, 4 */
 

@@ -8,8 +8,8 @@ static void bind_training(const struct bp_workload *workload, const struct bp_st
     symbols->g = bp_dtype_bytes(workload->gradient_dtype);
     symbols->dp = strategy->data_parallel;
     symbols->sequence_parallel = strategy->sequence_parallel && strategy->tensor_parallel > 1;
-    symbols->gathers_again = symbols->sequence_parallel &&
-                             (strategy->recompute == BP_RECOMPUTE_FULL || strategy->recompute_all_gather);
+    symbols->gathers_again =
+        symbols->sequence_parallel && (strategy->recompute == BP_RECOMPUTE_FULL || strategy->recompute_all_gather);
 }
 
 static void bind_inference(const struct bp_workload *workload, struct bp_symbols *symbols)

@@ -1,0 +1,498 @@
+#include "common/passes/block.h"
+
+#include <string.h>
+
+struct bp_row *bp_block_add(struct bp_block *block, const char *name, enum bp_engine engine)
+{
+    struct bp_row *row = &block->rows[block->n_rows++];
+    *row = (struct bp_row){.name = name, .engine = engine};
+    return row;
+}
+
+uint32_t bp_block_last(const struct bp_block *block)
+{
+    return block->n_rows - 1;
+}
+
+void bp_row_reads(struct bp_row *row, uint32_t input)
+{
+    row->inputs[row->n_inputs++] = input;
+}
+
+struct bp_row_work bp_row_work_bytes(struct bp_calc *calc, bp_u128 operations, bp_u128 read, bp_u128 write)
+{
+    return (struct bp_row_work){
+        .has = true, .work = {.operations = {operations}, .read = bp_bytes(calc, read), .write = bp_bytes(calc, write)}};
+}
+
+struct bp_row_work bp_row_work(struct bp_calc *calc, bp_u128 operations, bp_u128 read, bp_u128 write, bp_u128 e)
+{
+    return bp_row_work_bytes(calc, operations, bp_mul(calc, read, e), bp_mul(calc, write, e));
+}
+
+struct bp_row_work bp_row_collective(struct bp_calc *calc, const struct bp_symbols *s, enum bp_collective collective)
+{
+    if (collective == BP_COLLECTIVE_NONE)
+        return (struct bp_row_work){0};
+    bp_u128 M = bp_mul(calc, s->X, s->e), part = bp_div(calc, M, s->t);
+    bool gathers = collective == BP_COLLECTIVE_ALL_GATHER, scatters = collective == BP_COLLECTIVE_REDUCE_SCATTER;
+    bp_u128 operations = gathers ? 0 : bp_div(calc, bp_mul(calc, s->X, bp_sub(calc, s->t, 1)), s->t);
+    struct bp_row_work work = bp_row_work_bytes(calc, operations, gathers ? part : M, scatters ? part : M);
+    work.collective = collective;
+    work.work.message = bp_bytes(calc, M);
+    return work;
+}
+
+/* A set of tasks or values, read out in ascending order. */
+enum { SET_WORDS = 4, SET_MAX = 64 * SET_WORDS };
+struct set {
+    uint64_t words[SET_WORDS];
+};
+
+static void set_add(struct set *set, uint32_t member)
+{
+    set->words[member / 64] |= UINT64_C(1) << member % 64;
+}
+
+static void set_union(struct set *set, const struct set *other)
+{
+    for (size_t i = 0; i < SET_WORDS; i++)
+        set->words[i] |= other->words[i];
+}
+
+static bool set_empty(const struct set *set)
+{
+    uint64_t any = 0;
+    for (size_t i = 0; i < SET_WORDS; i++)
+        any |= set->words[i];
+    return any == 0;
+}
+
+enum { NO_TASK = UINT32_MAX, NO_VALUE = UINT32_MAX };
+
+/* The places of what one row became. */
+struct places {
+    uint32_t forward, again, activation_gradient, weight_gradient, optimizer; /* tasks */
+    uint32_t parameters, output;                                              /* values */
+};
+
+/* A block on its way to a snapshot. */
+struct emission {
+    const struct bp_pass_input *input;
+    const struct bp_block *block;
+    const char *rule;
+    struct bp_arena *arena;
+    const struct bp_id_maker *ids;
+    struct bp_distributed_value *values;
+    struct bp_distributed_task *tasks;
+    uint32_t n_values, n_tasks;
+    struct places at[BP_ROWS_MAX];
+    struct set gradient[BP_ROWS_MAX]; /* tasks that make the gradient of the row's output */
+    const struct bp_id *operation, *input_value, *output_value, *kv_value; /* of the model snapshot */
+    bool failed; /* memory ran out */
+};
+
+static struct bp_list set_list(struct emission *emission, const struct set *set)
+{
+    uint32_t found[SET_MAX], n = 0;
+    for (uint32_t word = 0; word < SET_WORDS; word++)
+        for (uint64_t bits = set->words[word]; bits; bits &= bits - 1) {
+            uint32_t bit = 0;
+            while (!(bits >> bit & 1))
+                bit++;
+            found[n++] = 64 * word + bit;
+        }
+    uint32_t *at = bp_arena_array(emission->arena, n, sizeof *at);
+    if (!at) {
+        emission->failed = true;
+        return (struct bp_list){0};
+    }
+    memcpy(at, found, n * sizeof *at);
+    return (struct bp_list){at, n};
+}
+
+static struct bp_lineage lineage(const struct emission *emission, const struct bp_id *source)
+{
+    return (struct bp_lineage){emission->rule, source, 1};
+}
+
+/* Text of the arena, "" when memory ran out, so that nothing is handed on that is not a string. */
+static const char *join(struct emission *emission, const char *a, const char *b, const char *c)
+{
+    size_t n_a = strlen(a), n_b = strlen(b), n_c = strlen(c);
+    char *text = bp_arena_array(emission->arena, n_a + n_b + n_c + 3, 1);
+    if (!text) {
+        emission->failed = true;
+        return "";
+    }
+    char *end = text;
+    memcpy(end, a, n_a), end += n_a;
+    if (n_b)
+        *end++ = '.', memcpy(end, b, n_b), end += n_b;
+    if (n_c)
+        *end++ = '.', memcpy(end, c, n_c);
+    return text;
+}
+
+/* Values: input, output, then in table order each row's parameters and output. */
+
+static uint32_t add_value(struct emission *emission, const char *role, const struct bp_tensor_shape *shape,
+                          const struct bp_id *source)
+{
+    uint32_t place = emission->n_values++;
+    struct bp_distributed_value *value = &emission->values[place];
+    *value = (struct bp_distributed_value){.id = bp_id_make(emission->ids, BP_ENTITY_VALUE, place, role),
+                                           .role = role,
+                                           .n_dims = shape->n_dims,
+                                           .dtype = emission->input->request->workload.dtype,
+                                           .lineage = lineage(emission, source)};
+    for (uint32_t i = 0; i < shape->n_dims; i++) {
+        value->shape[i] = (uint64_t)shape->size[i];
+        value->sharding[i] = shape->sharding[i];
+    }
+    return place;
+}
+
+static void add_values(struct emission *emission)
+{
+    const struct bp_block *block = emission->block;
+    add_value(emission, "input", &block->boundary, emission->input_value);
+    add_value(emission, "output", &block->boundary, emission->output_value);
+    for (uint32_t i = 0; i < block->n_rows; i++) {
+        const struct bp_row *row = &block->rows[i];
+        struct places *at = &emission->at[i];
+        at->parameters = at->output = NO_VALUE;
+        if (row->parameters)
+            at->parameters = add_value(emission, join(emission, row->name, "parameters", ""), &row->parameter_shape,
+                                       emission->operation);
+        if (row->forward.has)
+            at->output = add_value(emission, join(emission, row->name, "output", ""), &row->output_shape,
+                                   row->writes_kv_cache ? emission->kv_value : emission->operation);
+    }
+}
+
+/* The tensor that `row` hands on: its own output, or through rows without forward work that of the row before. */
+static uint32_t tensor_row(const struct bp_block *block, uint32_t row)
+{
+    while (row != BP_BLOCK_INPUT && !block->rows[row].forward.has)
+        row = block->rows[row].inputs[0];
+    return row;
+}
+
+static uint32_t tensor_value(const struct emission *emission, uint32_t row)
+{
+    row = tensor_row(emission->block, row);
+    return row == BP_BLOCK_INPUT ? 0 : emission->at[row].output;
+}
+
+static struct bp_list row_input_values(struct emission *emission, const struct bp_row *row, uint32_t parameters)
+{
+    struct set set = {0};
+    for (uint32_t i = 0; i < row->n_inputs; i++)
+        set_add(&set, tensor_value(emission, row->inputs[i]));
+    if (parameters != NO_VALUE)
+        set_add(&set, parameters);
+    return set_list(emission, &set);
+}
+
+/* Tasks. */
+
+static struct bp_distributed_task *add_task(struct emission *emission, uint32_t row_place, enum bp_phase phase,
+                                            const struct bp_row_work *work, uint32_t *ret_place)
+{
+    const struct bp_row *row = &emission->block->rows[row_place];
+    bool inference = emission->block->forward_phase != BP_PHASE_FORWARD;
+    bool collective = work->collective != BP_COLLECTIVE_NONE;
+    const char *name = inference ? row->name
+                                 : join(emission, row->name, bp_phase_names[phase],
+                                        collective ? bp_collective_names[work->collective] : "");
+    uint32_t place = *ret_place = emission->n_tasks++;
+    struct bp_distributed_task *task = &emission->tasks[place];
+    *task = (struct bp_distributed_task){
+        .id = bp_id_make(emission->ids, BP_ENTITY_TASK, place, name),
+        .name = name,
+        .layer = row_place,
+        .phase = phase,
+        .engine = phase == BP_PHASE_OPTIMIZER ? BP_ENGINE_VECTOR : row->engine,
+        .kind = collective ? BP_TASK_COLLECTIVE : BP_TASK_COMPUTE,
+        .collective = work->collective,
+        .reduces = collective && work->collective != BP_COLLECTIVE_ALL_GATHER,
+        .work = work->work,
+        .lineage = lineage(emission, row->writes_kv_cache ? emission->kv_value : emission->operation),
+    };
+    return task;
+}
+
+/* What a row's forward task reads and writes; the last one writes the block's output too. */
+static void forward_values(struct emission *emission, struct bp_distributed_task *task, uint32_t row_place)
+{
+    const struct bp_row *row = &emission->block->rows[row_place];
+    struct set outputs = {0};
+    set_add(&outputs, emission->at[row_place].output);
+    if (row_place == bp_block_last(emission->block) && task->phase == emission->block->forward_phase)
+        set_add(&outputs, 1);
+    task->inputs = row_input_values(emission, row, emission->at[row_place].parameters);
+    task->outputs = set_list(emission, &outputs);
+}
+
+static void add_forward_tasks(struct emission *emission)
+{
+    for (uint32_t i = 0; i < emission->block->n_rows; i++) {
+        const struct bp_row *row = &emission->block->rows[i];
+        struct places *at = &emission->at[i];
+        at->forward = at->again = at->activation_gradient = at->weight_gradient = at->optimizer = NO_TASK;
+        if (!row->forward.has)
+            continue;
+        struct bp_distributed_task *task =
+            add_task(emission, i, emission->block->forward_phase, &row->forward, &at->forward);
+        task->effect = row->effect;
+        forward_values(emission, task, i);
+    }
+}
+
+static void add_repeated_tasks(struct emission *emission)
+{
+    for (uint32_t i = 0; i < emission->block->n_rows; i++) {
+        const struct bp_row *row = &emission->block->rows[i];
+        if (!row->recomputed || !row->forward.has)
+            continue;
+        enum bp_phase phase = row->forward.collective ? BP_PHASE_RECOMMUNICATION : BP_PHASE_RECOMPUTE;
+        struct bp_distributed_task *task = add_task(emission, i, phase, &row->forward, &emission->at[i].again);
+        forward_values(emission, task, i);
+    }
+}
+
+/* The values that an activation gradient needs beside the gradient itself. */
+static struct bp_list operand_values(struct emission *emission, uint32_t row_place)
+{
+    const struct bp_row *row = &emission->block->rows[row_place];
+    const struct places *at = &emission->at[row_place];
+    if (row->operands == BP_NEEDS_INPUTS)
+        return row_input_values(emission, row, at->parameters);
+    struct set set = {0};
+    if (row->operands == BP_NEEDS_ITSELF)
+        set_add(&set, at->output);
+    else if (at->parameters != NO_VALUE)
+        set_add(&set, at->parameters);
+    return set_list(emission, &set);
+}
+
+static void add_backward_tasks(struct emission *emission)
+{
+    for (uint32_t i = emission->block->n_rows; i-- > 0;) {
+        const struct bp_row *row = &emission->block->rows[i];
+        struct places *at = &emission->at[i];
+        if (row->activation_gradient.has) {
+            struct bp_distributed_task *task = add_task(emission, i, BP_PHASE_ACTIVATION_GRADIENT,
+                                                        &row->activation_gradient, &at->activation_gradient);
+            task->inputs = operand_values(emission, i);
+        }
+        if (row->weight_gradient.has) {
+            struct bp_distributed_task *task =
+                add_task(emission, i, BP_PHASE_WEIGHT_GRADIENT, &row->weight_gradient, &at->weight_gradient);
+            task->inputs = row_input_values(emission, row, NO_VALUE);
+        }
+    }
+}
+
+static void add_optimizer_tasks(struct emission *emission)
+{
+    for (uint32_t i = 0; i < emission->block->n_rows; i++) {
+        const struct bp_row *row = &emission->block->rows[i];
+        if (!row->optimizer.has)
+            continue;
+        struct set parameters = {0};
+        set_add(&parameters, emission->at[i].parameters);
+        struct bp_distributed_task *task =
+            add_task(emission, i, BP_PHASE_OPTIMIZER, &row->optimizer, &emission->at[i].optimizer);
+        task->inputs = task->outputs = set_list(emission, &parameters);
+    }
+}
+
+/* Dependencies. */
+
+static void set_add_task(struct set *set, uint32_t task)
+{
+    if (task != NO_TASK)
+        set_add(set, task);
+}
+
+static void forward_dependencies(struct emission *emission, uint32_t row_place, struct set *set)
+{
+    const struct bp_row *row = &emission->block->rows[row_place];
+    for (uint32_t i = 0; i < row->n_inputs; i++) {
+        uint32_t producer = tensor_row(emission->block, row->inputs[i]);
+        if (producer != BP_BLOCK_INPUT)
+            set_add(set, emission->at[producer].forward);
+    }
+}
+
+/* The tasks that make a row's inputs again. */
+static void regenerators(struct emission *emission, uint32_t row_place, struct set *set)
+{
+    const struct bp_row *row = &emission->block->rows[row_place];
+    for (uint32_t i = 0; i < row->n_inputs; i++) {
+        uint32_t producer = tensor_row(emission->block, row->inputs[i]);
+        if (producer != BP_BLOCK_INPUT)
+            set_add_task(set, emission->at[producer].again);
+    }
+}
+
+/* For each row the tasks that make the gradient of its output: the activation gradients of its consumers, looked
+ * through where a consumer has none; for the block's output, the forward task that produced it. Rows come after their
+ * producers, so that one walk from the end settles all. */
+static void find_gradients(struct emission *emission)
+{
+    const struct bp_block *block = emission->block;
+    uint32_t last = bp_block_last(block);
+    set_add(&emission->gradient[last], emission->at[last].forward);
+    for (uint32_t i = block->n_rows; i-- > 0;) {
+        struct set through = {0};
+        if (emission->at[i].activation_gradient != NO_TASK)
+            set_add(&through, emission->at[i].activation_gradient);
+        else
+            through = emission->gradient[i];
+        for (uint32_t j = 0; j < block->rows[i].n_inputs; j++)
+            if (block->rows[i].inputs[j] != BP_BLOCK_INPUT)
+                set_union(&emission->gradient[block->rows[i].inputs[j]], &through);
+    }
+}
+
+static void set_dependencies(struct emission *emission, uint32_t task, const struct set *set)
+{
+    if (task != NO_TASK)
+        emission->tasks[task].dependencies = set_list(emission, set);
+}
+
+static void add_dependencies(struct emission *emission)
+{
+    const struct bp_block *block = emission->block;
+    uint32_t block_output = emission->at[bp_block_last(block)].forward;
+    find_gradients(emission);
+    for (uint32_t i = 0; i < block->n_rows; i++) {
+        const struct bp_row *row = &block->rows[i];
+        const struct places *at = &emission->at[i];
+        struct set forward = {0}, inputs_again = {0}, optimizer = {0};
+        forward_dependencies(emission, i, &forward);
+        set_dependencies(emission, at->forward, &forward);
+
+        regenerators(emission, i, &inputs_again);
+        struct set again = inputs_again;
+        if (set_empty(&again))
+            set_add(&again, block_output);
+        set_dependencies(emission, at->again, &again);
+
+        struct set activation = emission->gradient[i], weight = emission->gradient[i];
+        if (row->operands == BP_NEEDS_INPUTS)
+            set_union(&activation, &inputs_again);
+        if (row->operands == BP_NEEDS_ITSELF)
+            set_add_task(&activation, at->again);
+        set_dependencies(emission, at->activation_gradient, &activation);
+        set_union(&weight, &inputs_again);
+        set_dependencies(emission, at->weight_gradient, &weight);
+
+        set_add_task(&optimizer, at->weight_gradient);
+        set_add_task(&optimizer, at->activation_gradient);
+        set_add_task(&optimizer, at->again);
+        set_dependencies(emission, at->optimizer, &optimizer);
+    }
+}
+
+/* The snapshot. */
+
+static const struct bp_distributed_layer *make_layers(struct emission *emission)
+{
+    const struct bp_block *block = emission->block;
+    struct bp_distributed_layer *layers = bp_arena_array(emission->arena, block->n_rows, sizeof *layers);
+    if (!layers) {
+        emission->failed = true;
+        return NULL;
+    }
+    for (uint32_t i = 0; i < block->n_rows; i++) {
+        const struct bp_row *row = &block->rows[i];
+        layers[i] = (struct bp_distributed_layer){.name = row->name,
+                                                  .parameters = row->parameters,
+                                                  .activation = row->activation,
+                                                  .output = row->output,
+                                                  .keeps_activation = row->keeps_activation,
+                                                  .keeps_output = row->keeps_output,
+                                                  .owns_activation = row->owns_activation};
+    }
+    return layers;
+}
+
+static int find_model_entities(struct emission *emission, struct bp_err *err)
+{
+    const struct bp_model_ir *model = emission->input->source.as.model;
+    const struct bp_id **roles[BP_MODEL_ROLE_N] = {[BP_MODEL_INPUT] = &emission->input_value,
+                                                   [BP_MODEL_OUTPUT] = &emission->output_value,
+                                                   [BP_MODEL_KV_CACHE] = &emission->kv_value};
+    for (uint32_t i = 0; i < model->n_values; i++)
+        *roles[model->values[i].role] = &model->values[i].id;
+    if (model->n_operations > 0)
+        emission->operation = &model->operations[0].id;
+    bool needs_kv = model->mode == BP_MODE_INFERENCE;
+    if (!emission->operation || !emission->input_value || !emission->output_value || (needs_kv && !emission->kv_value))
+        return bp_fail(err, BP_E_structure_violated, "/values", "the model snapshot lacks a value or its operation");
+    return 0;
+}
+
+/* A global shape must be a JSON integer in every dimension. */
+static int check_shapes(const struct bp_block *block, struct bp_err *err)
+{
+    struct bp_calc calc = {0};
+    for (uint32_t i = 0; i < block->n_rows; i++)
+        for (uint32_t j = 0; j < BP_DIMS_MAX; j++) {
+            bp_bytes(&calc, block->rows[i].parameter_shape.size[j]);
+            bp_bytes(&calc, block->rows[i].output_shape.size[j]);
+        }
+    return bp_calc_check(&calc, "/model", "a dimension of a tensor", err);
+}
+
+int bp_block_distribute(const struct bp_pass_input *input, const char *rule, const struct bp_block *block,
+                        struct bp_arena *arena, struct bp_ir *ret, struct bp_err *err)
+{
+    const struct bp_request *request = input->request;
+    struct emission emission = {.input = input, .block = block, .rule = rule, .arena = arena};
+    if (check_shapes(block, err) < 0 || find_model_entities(&emission, err) < 0)
+        return -1;
+    emission.ids = bp_id_maker_new(arena, &input->source_digest, &input->fingerprints->distribution);
+    emission.values = bp_arena_array(arena, 2 + 2 * (size_t)block->n_rows, sizeof *emission.values);
+    emission.tasks = bp_arena_array(arena, 5 * (size_t)block->n_rows, sizeof *emission.tasks);
+    struct bp_distributed_ir *ir = bp_arena_array(arena, 1, sizeof *ir);
+    if (!emission.ids || !emission.values || !emission.tasks || !ir)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the distributed snapshot");
+
+    add_values(&emission);
+    add_forward_tasks(&emission);
+    add_repeated_tasks(&emission);
+    add_backward_tasks(&emission);
+    add_optimizer_tasks(&emission);
+    add_dependencies(&emission);
+
+    bool training = request->workload.mode == BP_MODE_TRAINING;
+    const struct bp_strategy *strategy = &request->strategy;
+    *ir = (struct bp_distributed_ir){
+        .parent = input->source_digest,
+        .binding = input->fingerprints->distribution,
+        .workload_fingerprint = input->fingerprints->workload,
+        .strategy_fingerprint = input->fingerprints->strategy,
+        .workload = request->workload,
+        .strategy = *strategy,
+        .axes = {{BP_AXIS_TENSOR, strategy->tensor_parallel},
+                 {BP_AXIS_PIPELINE, strategy->pipeline_parallel},
+                 {training ? BP_AXIS_DATA : BP_AXIS_REPLICA, training ? strategy->data_parallel : strategy->replicas}},
+        .n_axes = 3,
+        .values = emission.values,
+        .n_values = emission.n_values,
+        .layers = make_layers(&emission),
+        .n_layers = block->n_rows,
+        .tasks = emission.tasks,
+        .n_tasks = emission.n_tasks,
+        .memory = block->memory,
+    };
+    if (emission.failed)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the distributed snapshot");
+    *ret = (struct bp_ir){.stage = BP_STAGE_DISTRIBUTED, .as.distributed = ir};
+    return 0;
+}

@@ -1,0 +1,76 @@
+/* From rows to tasks: the part of both distribute passes that is the same.
+ *
+ * A block is a table of rows in dataflow order (training_block.c, inference_block.c). Each row says what it does in
+ * each phase, what it holds, and which rows its inputs come from; bp_block_distribute makes the tasks, their direct
+ * data dependencies, the values and their lineage out of that. Pure; one arena, one thread.
+ */
+#ifndef BP_PASSES_BLOCK_H
+#define BP_PASSES_BLOCK_H
+
+#include "common/passes/pass.h"
+
+enum { BP_ROWS_MAX = 32, BP_ROW_INPUTS_MAX = 2, BP_BLOCK_INPUT = BP_ROWS_MAX };
+
+/* What the activation gradient of a row needs again, when it was not kept but can be made again. */
+enum bp_operands { BP_NEEDS_NOTHING, BP_NEEDS_INPUTS, BP_NEEDS_ITSELF };
+
+struct bp_tensor_shape {
+    uint32_t n_dims; /* 0: there is no such tensor */
+    bp_u128 size[BP_DIMS_MAX];
+    enum bp_axis sharding[BP_DIMS_MAX];
+};
+
+/* What one row does in one phase. */
+struct bp_row_work {
+    bool has;
+    enum bp_collective collective;
+    struct bp_work work;
+};
+
+struct bp_row {
+    const char *name;
+    enum bp_engine engine;
+    uint32_t inputs[BP_ROW_INPUTS_MAX], n_inputs; /* rows of the table, or BP_BLOCK_INPUT */
+    struct bp_row_work forward, activation_gradient, weight_gradient, optimizer;
+    bool recomputed; /* its forward work is done again before the backward pass */
+    enum bp_operands operands;
+    uint64_t parameters;        /* P, elements of one rank */
+    struct bp_bytes activation; /* A */
+    struct bp_bytes output;     /* O */
+    bool keeps_activation, keeps_output, owns_activation;
+    struct bp_tensor_shape parameter_shape, output_shape; /* global */
+    struct bp_effect effect;
+    bool writes_kv_cache; /* its output is the KV cache */
+};
+
+struct bp_block {
+    struct bp_row rows[BP_ROWS_MAX];
+    uint32_t n_rows;
+    struct bp_tensor_shape boundary; /* of the block's input and output */
+    struct bp_memory memory;
+    enum bp_phase forward_phase; /* forward, prefill or decode */
+};
+
+/* The next row of the table, zeroed but for its name and engine; remember its place with bp_block_last. */
+struct bp_row *bp_block_add(struct bp_block *block, const char *name, enum bp_engine engine);
+uint32_t bp_block_last(const struct bp_block *block);
+void bp_row_reads(struct bp_row *row, uint32_t input);
+
+/* Exact work in elements: operations; read; write, times e. */
+struct bp_row_work bp_row_work(struct bp_calc *calc, bp_u128 operations, bp_u128 read, bp_u128 write, bp_u128 e);
+/* The same with reads and writes in bytes. */
+struct bp_row_work bp_row_work_bytes(struct bp_calc *calc, bp_u128 operations, bp_u128 read, bp_u128 write);
+
+/* A collective over the tensor group (formulas.md, "Collectives"): payload M = X*e, X(t-1)/t operations if it reduces. */
+struct bp_row_work bp_row_collective(struct bp_calc *calc, const struct bp_symbols *symbols,
+                                     enum bp_collective collective);
+
+/* The distributed snapshot of a block. -1: quantity_overflow, out_of_memory, internal. */
+int bp_block_distribute(const struct bp_pass_input *input, const char *rule, const struct bp_block *block,
+                        struct bp_arena *arena, struct bp_ir *ret, struct bp_err *err);
+
+/* The row tables. -1: quantity_overflow, internal. */
+int bp_training_block(const struct bp_pass_input *input, struct bp_block *ret, struct bp_err *err);
+int bp_inference_block(const struct bp_pass_input *input, struct bp_block *ret, struct bp_err *err);
+
+#endif

@@ -1,0 +1,134 @@
+#include "common/passes/laws.h"
+
+#include <string.h>
+
+static bool names(const char *const *rows, const char *row)
+{
+    for (; *rows; rows++)
+        if (strcmp(*rows, row) == 0)
+            return true;
+    return false;
+}
+
+bp_u128 bp_law_operations(const struct bp_gate *gate, struct bp_calc *calc, const char *const *rows,
+                          enum bp_phase phase)
+{
+    const struct bp_distributed_ir *ir = gate->target.as.distributed;
+    bp_u128 sum = 0;
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        if (task->phase == phase && task->layer < ir->n_layers && (!rows || names(rows, ir->layers[task->layer].name)))
+            sum = bp_add(calc, sum, task->work.operations.n);
+    }
+    return sum;
+}
+
+bp_u128 bp_law_engine_operations(const struct bp_gate *gate, struct bp_calc *calc, enum bp_engine engine,
+                                 enum bp_phase phase)
+{
+    const struct bp_distributed_ir *ir = gate->target.as.distributed;
+    bp_u128 sum = 0;
+    for (uint32_t i = 0; i < ir->n_tasks; i++)
+        if (ir->tasks[i].phase == phase && ir->tasks[i].engine == engine)
+            sum = bp_add(calc, sum, ir->tasks[i].work.operations.n);
+    return sum;
+}
+
+bp_u128 bp_law_parameters(const struct bp_gate *gate, struct bp_calc *calc)
+{
+    const struct bp_distributed_ir *ir = gate->target.as.distributed;
+    bp_u128 sum = 0;
+    for (uint32_t i = 0; i < ir->n_layers; i++)
+        sum = bp_add(calc, sum, ir->layers[i].parameters);
+    return sum;
+}
+
+void bp_law_memory(struct bp_gate *gate, enum bp_memory_fact fact, const struct bp_calc *calc, bp_u128 expected)
+{
+    char path[64] = "/memory/";
+    strcat(path, bp_memory_names[fact]);
+    bp_gate_equal(gate, path, calc, expected, gate->target.as.distributed->memory.at[fact].n);
+}
+
+bool bp_law_has_tensor_group(const struct bp_gate *gate)
+{
+    return gate->symbols->t > 1;
+}
+
+bool bp_law_two_matrix_mlp(const struct bp_gate *gate)
+{
+    return !gate->symbols->gated;
+}
+
+bool bp_law_gated_mlp(const struct bp_gate *gate)
+{
+    return gate->symbols->gated;
+}
+
+bool bp_law_plain_heads(const struct bp_gate *gate)
+{
+    return gate->symbols->heads_are_plain;
+}
+
+bool bp_law_always(const struct bp_gate *gate)
+{
+    (void)gate;
+    return true;
+}
+
+/* M_TP = X e: the payload of every collective. */
+static void compare_payload(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = gate->target.as.distributed;
+    struct bp_calc calc = {0};
+    bp_u128 payload = bp_mul(&calc, gate->symbols->X, gate->symbols->e);
+    for (uint32_t i = 0; i < ir->n_tasks; i++)
+        bp_gate_equal(gate, "/tasks", &calc, ir->tasks[i].kind == BP_TASK_COLLECTIVE ? payload : 0,
+                      ir->tasks[i].work.message.n);
+}
+
+/* W_reduce = X (t-1)/t where a collective reduces, else nothing. */
+static void compare_reduction(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = gate->target.as.distributed;
+    const struct bp_symbols *s = gate->symbols;
+    struct bp_calc calc = {0};
+    bp_u128 reduction = bp_div(&calc, bp_mul(&calc, s->X, s->t - 1), s->t);
+    for (uint32_t i = 0; i < ir->n_tasks; i++)
+        if (ir->tasks[i].kind == BP_TASK_COLLECTIVE)
+            bp_gate_equal(gate, "/tasks", &calc, ir->tasks[i].reduces ? reduction : 0,
+                          ir->tasks[i].work.operations.n);
+}
+
+static const struct bp_law collective_laws[] = {
+    {"law.tensor_payload", "M_{\\mathrm{TP}} = X e", "t > 1", "seed, training distribution", bp_law_has_tensor_group,
+     compare_payload},
+    {"law.tensor_reduction", "W_{\\mathrm{reduce}} = X \\frac{t-1}{t}", "t > 1, collectives that reduce",
+     "seed, training distribution", bp_law_has_tensor_group, compare_reduction},
+};
+const struct bp_law_group bp_collective_laws = BP_GROUP(collective_laws);
+
+/* Per rank: the projections, the MLP, two block norms, two head norms, and a bias per output column. */
+static void compare_parameters(struct bp_gate *gate)
+{
+    const struct bp_symbols *s = gate->symbols;
+    const struct bp_model *model = &gate->request->model;
+    struct bp_calc calc = {0};
+    bp_u128 qkv = bp_mul(&calc, s->d, bp_add(&calc, s->h_l, bp_mul(&calc, 2, s->k_l)));
+    bp_u128 F_l = bp_div(&calc, s->F, s->t), ups = s->gated ? 2 : 1;
+    bp_u128 vectors = model->norm == BP_NORM_LAYERNORM ? 2 : 1;
+    bp_u128 weights = bp_mul(&calc, s->H,
+                             BP_SUM(&calc, qkv, bp_mul(&calc, s->h_l, s->d), bp_mul(&calc, ups + 1, F_l)));
+    bp_u128 norms = BP_PROD(&calc, 2, vectors, bp_add(&calc, s->H, model->qk_norm ? s->d : 0));
+    bp_u128 biases = BP_SUM(&calc, model->bias || model->qkv_bias ? qkv : 0,
+                            model->bias ? BP_SUM(&calc, s->H, s->H, bp_mul(&calc, ups, F_l)) : 0);
+    bp_gate_equal(gate, "/layers", &calc, BP_SUM(&calc, weights, norms, biases), bp_law_parameters(gate, &calc));
+}
+
+static const struct bp_law parameter_laws[] = {
+    {"law.parameters",
+     "\\sum P = H\\bigl(d(2h_l + 2k_l) + \\mu F/t\\bigr) + 2\\nu(H + [\\mathrm{qk\\_norm}]\\,d) + \\mathrm{biases}, "
+     "\\quad \\mu = 2 \\text{ or } 3 \\text{ gated},\\ \\nu = 2 \\text{ LayerNorm},\\ 1 \\text{ RMSNorm}",
+     "every block", "formulas.md, row parameters", bp_law_always, compare_parameters},
+};
+const struct bp_law_group bp_parameter_laws = BP_GROUP(parameter_laws);

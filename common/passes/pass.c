@@ -1,0 +1,3 @@
+#include "common/passes/pass.h"
+
+const char *const bp_binding_names[] = {"workload", "strategy", "target", "deployment", NULL};
