@@ -101,6 +101,7 @@ struct bp_decoder {
 void bp_encode_record(struct bp_encoder *encoder, const struct bp_record *record, const struct bp_shape *shape,
                       const void *at);
 void bp_encode_range(struct bp_encoder *encoder, uint64_t n);
+void bp_encode_enum(struct bp_encoder *encoder, const char *const *names, unsigned value);
 void bp_record_shape(const struct bp_record *record, struct bp_shape *ret);
 
 /* Memory of the snapshot; NULL, remembered by the decoder, when there is none. */

@@ -11,7 +11,7 @@ const char *const bp_queue_names[] = {
 #undef BP_QUEUE
 
 /* By enum bp_target_kind. */
-static const char *const extension_kinds[] = {NULL, "queue-order", "slot-dataflow", NULL};
+static const char *const extension_kinds[] = {"none", "queue-order", "slot-dataflow", NULL};
 
 static const struct bp_field target_fields[] = {
     {BP_FIELD("fingerprint", bp_form_digest, struct bp_concrete_ir, target_fingerprint)},
@@ -26,7 +26,7 @@ static void target_write(struct bp_encoder *encoder, const struct bp_field *fiel
     bp_writer_key(&encoder->writer, "fingerprint");
     bp_writer_digest(&encoder->writer, &ir->target_fingerprint);
     bp_writer_key(&encoder->writer, "kind");
-    bp_writer_string(&encoder->writer, bp_target_kind_names[ir->target]);
+    bp_encode_enum(encoder, bp_target_kind_names, ir->target);
     bp_writer_end(&encoder->writer);
 }
 
@@ -76,7 +76,7 @@ static void queue_write(struct bp_encoder *encoder, const struct bp_field *field
     if (queue == BP_QUEUE_NONE)
         bp_writer_null(&encoder->writer);
     else
-        bp_writer_string(&encoder->writer, bp_queue_names[queue]);
+        bp_encode_enum(encoder, bp_queue_names, queue);
 }
 
 static void queue_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
@@ -158,7 +158,7 @@ static void extension_write(struct bp_encoder *encoder, const struct bp_field *f
         bp_form_array.write(encoder, &issue_field, (const char *)ir + issue_field.at);
     }
     bp_writer_key(writer, "kind");
-    bp_writer_string(writer, extension_kinds[ir->target]);
+    bp_encode_enum(encoder, extension_kinds, ir->target);
     if (ir->target == BP_TARGET_SLOT) {
         bp_writer_key(writer, "routes");
         bp_form_array.write(encoder, &route_field, (const char *)ir + route_field.at);

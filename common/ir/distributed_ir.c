@@ -136,14 +136,6 @@ static void memory_read(struct bp_decoder *decoder, const struct bp_field *field
 
 static const struct bp_form form_memory = {memory_write, memory_read};
 
-static void axis_or_null_write(struct bp_writer *writer, enum bp_axis axis)
-{
-    if (axis == BP_AXIS_NONE)
-        bp_writer_null(writer);
-    else
-        bp_writer_string(writer, bp_axis_names[axis]);
-}
-
 static void mesh_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
 {
     (void)field;
@@ -153,10 +145,10 @@ static void mesh_write(struct bp_encoder *encoder, const struct bp_field *field,
     bp_writer_object(writer);
     bp_writer_key(writer, "axes");
     bp_writer_array(writer);
-    for (uint32_t i = 0; i < ir->n_axes; i++) {
+    for (uint32_t i = 0; i < ir->n_axes && i < sizeof ir->axes / sizeof *ir->axes; i++) {
         bp_writer_object(writer);
         bp_writer_key(writer, "name");
-        bp_writer_string(writer, bp_axis_names[axes[i].axis]);
+        bp_encode_enum(encoder, bp_axis_names, axes[i].axis);
         bp_writer_key(writer, "size");
         bp_writer_uint(writer, axes[i].size);
         bp_writer_end(writer);
@@ -224,7 +216,10 @@ static void sharding_write(struct bp_encoder *encoder, const struct bp_field *fi
     const struct bp_distributed_value *value = value_of(at, field->at);
     bp_writer_array(&encoder->writer);
     for (uint32_t i = 0; i < value->n_dims && i < BP_DIMS_MAX; i++)
-        axis_or_null_write(&encoder->writer, value->sharding[i]);
+        if (value->sharding[i] == BP_AXIS_NONE)
+            bp_writer_null(&encoder->writer);
+        else
+            bp_encode_enum(encoder, bp_axis_names, value->sharding[i]);
     bp_writer_end(&encoder->writer);
 }
 
@@ -308,10 +303,10 @@ static void body_write(struct bp_encoder *encoder, const struct bp_field *field,
     bp_writer_object(writer);
     if (task->kind == BP_TASK_COLLECTIVE) {
         bp_writer_key(writer, "collective");
-        bp_writer_string(writer, bp_collective_names[task->collective]);
+        bp_encode_enum(encoder, bp_collective_names, task->collective);
     }
     bp_writer_key(writer, "kind");
-    bp_writer_string(writer, bp_task_kind_names[task->kind]);
+    bp_encode_enum(encoder, bp_task_kind_names, task->kind);
     if (task->kind == BP_TASK_COLLECTIVE) {
         bp_writer_key(writer, "message_bytes");
         bp_writer_uint(writer, task->work.message.n);

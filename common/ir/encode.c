@@ -19,6 +19,17 @@ void bp_encode_record(struct bp_encoder *encoder, const struct bp_record *record
     bp_writer_end(&encoder->writer);
 }
 
+void bp_encode_enum(struct bp_encoder *encoder, const char *const *names, unsigned value)
+{
+    unsigned i = 0;
+    while (i < value && names[i])
+        i++;
+    if (names[i])
+        bp_writer_string(&encoder->writer, names[i]);
+    else
+        encoder->writer.breach = "a word that is none of the vocabulary";
+}
+
 static void range_prepare(struct bp_encoder *encoder, uint64_t n)
 {
     char *text = bp_arena_array(&encoder->scratch, n + 1, 5);

@@ -64,10 +64,7 @@ static void enum_write(struct bp_encoder *encoder, const struct bp_field *field,
 {
     unsigned value;
     memcpy(&value, at, sizeof value);
-    if (field->names[value])
-        bp_writer_string(&encoder->writer, field->names[value]);
-    else
-        encoder->writer.breach = "a word that is none of the vocabulary";
+    bp_encode_enum(encoder, field->names, value);
 }
 
 static void enum_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
@@ -322,7 +319,7 @@ static void effects_write(struct bp_encoder *encoder, const struct bp_field *fie
     if (effect->has) {
         bp_writer_object(&encoder->writer);
         bp_writer_key(&encoder->writer, "access");
-        bp_writer_string(&encoder->writer, bp_access_names[effect->access]);
+        bp_encode_enum(encoder, bp_access_names, effect->access);
         bp_writer_key(&encoder->writer, "state");
         bp_writer_string(&encoder->writer, "kv_cache");
         bp_writer_end(&encoder->writer);

@@ -29,7 +29,8 @@ static void capabilities_write(struct bp_encoder *encoder, const struct bp_field
     bp_writer_object(writer);
     bp_writer_key(writer, "alternatives");
     bp_writer_array(writer);
-    for (uint32_t i = 0; i < capability->n_alternatives; i++)
+    const size_t room = sizeof capability->alternatives / sizeof *capability->alternatives;
+    for (uint32_t i = 0; i < capability->n_alternatives && i < room; i++)
         bp_writer_string(writer, capability->alternatives[i]);
     bp_writer_end(writer);
     bp_writer_key(writer, "name");
