@@ -218,7 +218,7 @@ static struct bp_distributed_task *add_task(struct emission *emission, uint32_t 
         .collective = work->collective,
         .reduces = collective && work->collective != BP_COLLECTIVE_ALL_GATHER,
         .work = work->work,
-        .lineage = lineage(emission, row->writes_kv_cache ? emission->kv_value : emission->operation),
+        .lineage = lineage(emission, emission->operation),
     };
     return task;
 }
