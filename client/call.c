@@ -78,10 +78,6 @@ static void print_extras(struct bp_buf *out, const json_t *problem)
 
 static void print_refusal(struct bp_buf *out, const json_t *problem, long status, const char *input)
 {
-    if (!json_is_object(problem)) {
-        bp_buf_addf(out, "blueprint: the server answered %ld without saying why\n", status);
-        return;
-    }
     bp_buf_addf(out, "blueprint: the server answered %ld ", status);
     bp_text_add(out, bp_json_text(problem, "code"));
     bp_buf_addstr(out, ": ");
@@ -99,6 +95,11 @@ static void print_refusal(struct bp_buf *out, const json_t *problem, long status
 }
 
 /* A rejected plan is an answer: it has an id and can be shown. */
+static bool is_rejection(const struct bp_reply *answer, const json_t *json)
+{
+    return answer->status == 422 && json_object_get(json, "plan");
+}
+
 static enum bp_exit print_rejection(struct bp_buf *out, const json_t *problem)
 {
     bp_print_field(out, "plan", json_object_get(problem, "plan"));
@@ -126,31 +127,50 @@ enum bp_exit bp_invocation_call(const struct bp_invocation *invocation, const st
     return bp_complain(err.code == BP_E_out_of_memory ? BP_EXIT_LOCAL : BP_EXIT_UNREACHED, "%s", err.message);
 }
 
-enum bp_exit bp_reply_print(const struct bp_invocation *invocation, struct bp_reply *answer, const char *input)
+enum bp_exit bp_reply_parse(const struct bp_reply *answer, json_t **ret)
 {
     struct bp_json_position position;
+    struct bp_err err = {0};
+    *ret = bp_json_parse(answer->body.data, answer->body.len, &position, &err);
+    if (json_is_object(*ret))
+        return BP_EXIT_YES;
+    json_decref(*ret);
+    *ret = NULL;
+    if (err.code == BP_E_out_of_memory)
+        return bp_complain(BP_EXIT_LOCAL, "out of memory");
+    if (answer->status < 300)
+        return bp_complain(BP_EXIT_UNREACHED, "the answer is not a JSON object: is this a blueprintd?");
+    bp_complain(BP_EXIT_REFUSED, "the server answered %ld without saying why", answer->status);
+    return answer->status == 503 ? BP_EXIT_UNREACHED : BP_EXIT_REFUSED;
+}
+
+/* The answer as text; its status. A refusal's text is not for standard output. */
+static enum bp_exit print_reply(struct bp_buf *out, const struct bp_invocation *invocation,
+                                const struct bp_reply *answer, const json_t *json, const char *input)
+{
+    if (answer->status < 300)
+        return invocation->command->print(out, json);
+    if (is_rejection(answer, json))
+        return print_rejection(out, json);
+    print_refusal(out, json, answer->status, input);
+    return answer->status == 503 ? BP_EXIT_UNREACHED : BP_EXIT_REFUSED;
+}
+
+enum bp_exit bp_reply_print(const struct bp_invocation *invocation, struct bp_reply *answer, const char *input)
+{
     struct bp_buf out = {0};
-    enum bp_exit status;
-    bool is_answer = true;
-    json_t *json = bp_json_parse(answer->body.data, answer->body.len, &position, NULL);
-    if (answer->status == 422 && json_object_get(json, "plan")) {
-        status = print_rejection(&out, json);
-    } else if (answer->status >= 300) {
-        print_refusal(&out, json, answer->status, input);
-        status = answer->status == 503 ? BP_EXIT_UNREACHED : BP_EXIT_REFUSED;
-        is_answer = false;
-    } else if (!json_is_object(json)) {
-        status = bp_complain(BP_EXIT_UNREACHED, "the answer is not a JSON object: is this a blueprintd?");
-    } else {
-        status = invocation->command->print(&out, json);
-    }
-    json_decref(json);
+    json_t *json;
+    enum bp_exit status = bp_reply_parse(answer, &json);
+    bool parsed = status == BP_EXIT_YES;
+    if (parsed)
+        status = print_reply(&out, invocation, answer, json, input);
     if (invocation->json)
-        status = bp_print_raw(answer->body.data, answer->body.len, status);
-    else if (is_answer)
+        status = bp_print_raw(answer->body.data, answer->body.len, out.failed ? BP_EXIT_LOCAL : status);
+    else if (parsed && (answer->status < 300 || is_rejection(answer, json)))
         status = bp_print_text(&out, status);
     else
         fputs(bp_buf_string(&out), stderr);
+    json_decref(json);
     bp_buf_release(&out);
     bp_buf_release(&answer->body);
     return status;

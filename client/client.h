@@ -74,6 +74,9 @@ enum bp_exit bp_print_models(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_invocation_call(const struct bp_invocation *invocation, const struct bp_buf *body,
                                 struct bp_reply *ret);
 
+/* The body as an object, to give back with json_decref; NULL and a complaint when it is none. */
+enum bp_exit bp_reply_parse(const struct bp_reply *answer, json_t **ret);
+
 /* Prints an answer and releases it: as the command prints it, or as it came with --json. A refusal goes to standard
  * error with every problem it names; a rejected plan, being an answer, to standard output. `input` is what a position
  * in a problem refers to, or NULL. */

@@ -47,6 +47,7 @@ enum bp_exit bp_help(void)
         struct bp_buf call = {0};
         bp_buf_addf(&call, "%s %s", commands[i].name, commands[i].arguments);
         bp_buf_addf(&out, "  %-20s %s\n", bp_buf_string(&call), commands[i].summary);
+        out.failed |= call.failed;
         bp_buf_release(&call);
     }
     bp_buf_addstr(&out, "\n  --server URL   http://HOST:PORT, HOST:PORT or unix:PATH (default: $BLUEPRINT_SERVER,\n"
@@ -76,6 +77,7 @@ enum bp_exit bp_command_help(const struct bp_command *command)
         struct bp_buf name = {0};
         bp_buf_addf(&name, "--%s %s", row->name, row->value);
         bp_buf_addf(&out, "%s  %-18s %s\n", first ? "\n" : "", bp_buf_string(&name), row->help);
+        out.failed |= name.failed;
         bp_buf_release(&name);
         first = false;
     }

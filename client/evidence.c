@@ -59,6 +59,7 @@ static void print_stage_verdict(struct bp_buf *out, const json_t *stage)
     struct bp_buf name = {0};
     bp_text_add(&name, bp_json_text(stage, "stage"));
     bp_buf_addf(out, "%-12s %s", bp_buf_string(&name), identical ? "identical" : "divergent");
+    out->failed |= name.failed;
     bp_buf_release(&name);
     if (bp_json_text(stage, "pass")[0]) {
         bp_buf_addstr(out, "  ");

@@ -48,20 +48,23 @@ enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
     return status != BP_EXIT_YES ? status : bp_reply_print(invocation, &answer, name);
 }
 
-/* The digest of one stage of a plan, copied; NULL when the answer is not a plan that has it. */
-static char *stage_digest(const struct bp_reply *answer, const char *stage)
+/* The digest of one stage of a plan into `ret`. Complains. */
+static enum bp_exit stage_digest(const struct bp_reply *answer, const char *stage, struct bp_buf *ret)
 {
-    struct bp_json_position position;
-    json_t *plan = bp_json_parse(answer->body.data, answer->body.len, &position, NULL);
+    json_t *plan;
+    enum bp_exit status = bp_reply_parse(answer, &plan);
     const json_t *snapshots = json_object_get(plan, "snapshots");
-    char *digest = NULL;
-    for (size_t i = 0; i < json_array_size(snapshots) && !digest; i++) {
+    for (size_t i = 0; i < json_array_size(snapshots) && !ret->len; i++) {
         const json_t *snapshot = json_array_get(snapshots, i);
         if (strcmp(bp_json_text(snapshot, "stage"), stage) == 0)
-            digest = strdup(bp_json_text(snapshot, "digest"));
+            bp_buf_addstr(ret, bp_json_text(snapshot, "digest"));
     }
     json_decref(plan);
-    return digest;
+    if (status == BP_EXIT_YES && ret->failed)
+        status = bp_complain(BP_EXIT_LOCAL, "out of memory");
+    if (status == BP_EXIT_YES && !ret->len)
+        status = bp_complain(BP_EXIT_NO, "the plan has no %s snapshot", stage);
+    return status;
 }
 
 enum bp_exit bp_run_show(const struct bp_invocation *invocation)
@@ -82,19 +85,17 @@ enum bp_exit bp_run_show(const struct bp_invocation *invocation)
         return status;
     if (answer.status != 200)
         return bp_reply_print(&plan, &answer, NULL);
-    char *digest = stage_digest(&answer, stage);
+    struct bp_buf digest = {0};
+    status = stage_digest(&answer, stage, &digest);
     bp_buf_release(&answer.body);
-    if (!digest || !digest[0]) {
-        free(digest);
-        return bp_complain(BP_EXIT_NO, "the plan has no %s snapshot", stage);
-    }
     struct bp_invocation snapshot = {.command = bp_command_find("snapshot"),
                                      .server = invocation->server,
                                      .json = invocation->json,
-                                     .arguments = {digest},
+                                     .arguments = {bp_buf_string(&digest)},
                                      .n_arguments = 1};
-    status = bp_run_snapshot(&snapshot);
-    free(digest);
+    if (status == BP_EXIT_YES)
+        status = bp_run_snapshot(&snapshot);
+    bp_buf_release(&digest);
     return status;
 }
 
@@ -174,7 +175,7 @@ static bool add_group(json_t *rows, const char *label, const json_t *group)
     {
         struct bp_buf key = {0};
         bp_buf_addf(&key, "%s %s", label, name);
-        added = added && json_object_set(rows, bp_buf_string(&key), value) == 0;
+        added = added && json_object_set(rows, bp_buf_string(&key), value) == 0 && !key.failed;
         bp_buf_release(&key);
     }
     return added;

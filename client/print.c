@@ -207,6 +207,7 @@ struct table {
     size_t n_columns;
     size_t *widths;
     struct bp_buf cell;
+    bool failed; /* memory ran out in a cell */
 };
 
 static size_t width_of(const struct bp_buf *text)
@@ -224,6 +225,7 @@ static void fill_cell(struct table *table, const struct bp_table_row *row, const
         column->cell(&table->cell, row, column->key);
     else
         bp_text_add_value(&table->cell, json_object_get(row->value, column->key));
+    table->failed |= table->cell.failed;
 }
 
 static void measure_row(struct table *table, const struct bp_table_row *row)
@@ -242,7 +244,6 @@ static void add_cell(struct bp_buf *out, const struct bp_buf *cell, size_t width
     bp_buf_addf(out, "%*s", right ? pad : 0, "");
     bp_buf_add(out, cell->data, cell->len);
     bp_buf_addf(out, "%*s", (right ? 0 : pad) + 2, "");
-    out->failed |= cell->failed;
 }
 
 /* A row, or with NULL the titles. */
@@ -256,6 +257,7 @@ static void write_row(struct table *table, struct bp_buf *out, const struct bp_t
         } else {
             bp_buf_clear(&table->cell);
             bp_buf_addstr(&table->cell, table->columns[i].title);
+            table->failed |= table->cell.failed;
         }
         add_cell(out, &table->cell, table->widths[i], table->columns[i].right);
     }
@@ -308,6 +310,7 @@ void bp_print_table(struct bp_buf *out, const json_t *rows, const json_t *places
     }
     write_row(&table, out, NULL);
     each_row(&table, out);
+    out->failed |= table.failed;
     bp_buf_release(&table.cell);
     free(table.widths);
 }
