@@ -92,8 +92,8 @@ struct bp_store_evidence {
 struct bp_store_snapshot {
     struct bp_digest digest; /* of the canonical bytes */
     const char *stage, *schema;
-    uint64_t bytes;               /* how many canonical bytes there are */
-    struct bp_store_text packed;  /* by bp_store_pack; when read back: absent */
+    uint64_t bytes;                           /* how many canonical bytes there are */
+    struct bp_store_text packed;              /* by bp_store_pack; when read back: absent */
     const struct bp_store_evidence *evidence; /* of the gate, for a snapshot that no pass made; else none */
     size_t n_evidence;
 };
@@ -112,8 +112,8 @@ struct bp_store_plan {
     struct bp_digest id;
     enum bp_store_plan_state state;
     int64_t created_at, committed_at;
-    const char *model, *parameters, *mode; /* name, decimal count, "training" or "inference" */
-    struct bp_store_text request;          /* canonical JSON; absent in lists */
+    const char *model, *parameters, *mode;   /* name, decimal count, "training" or "inference" */
+    struct bp_store_text request;            /* canonical JSON; absent in lists */
     struct bp_store_text facts, diagnostics; /* JSON, or absent */
     const struct bp_store_snapshot *snapshots;
     size_t n_snapshots;
@@ -141,7 +141,7 @@ enum bp_store_job_state {
 extern const char *const bp_store_job_state_names[]; /* NULL-terminated */
 
 struct bp_store_job {
-    struct bp_digest id;  /* of a job of kind "plan": the plan's */
+    struct bp_digest id; /* of a job of kind "plan": the plan's */
     const char *kind;
     struct bp_store_text request; /* what is to be done */
     struct bp_store_text passes;  /* JSON: the passes and revisions that `id` stands for */
@@ -169,8 +169,8 @@ struct bp_store_job_change {
  * not there. All that a unit points at, and the unit, stay the caller's and must live, unchanged, until `done` ran.
  *
  * accept: a job of this id that is queued or running is left alone (`existed`); one that ended is accepted anew.
- * plan:   a plan of this id that is committed or rejected is left alone (`existed`); a failed one is replaced. Snapshots
- *         and derivations that are stored already are shared. */
+ * plan:   a plan of this id that is committed or rejected is left alone (`existed`); a failed one is replaced.
+ *         Snapshots and derivations that are stored already are shared. */
 struct bp_store_unit {
     const struct bp_store_job *accept;
     const struct bp_store_plan *plan;

@@ -1,0 +1,105 @@
+/* What the files of the store share. */
+#ifndef BP_STORE_INTERNAL_H
+#define BP_STORE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "daemon/store/sqlite.h"
+
+/* ---- lock.c ---- */
+
+/* Where the file really is, links resolved; the file itself may be absent, a link to nothing may not. NULL on failure;
+ * free it. */
+char *bp_store_real_path(const char *path, struct bp_err *err);
+
+/* Takes PATH.lock for as long as the descriptor stays open, and writes the pid into it. */
+int bp_store_lock(const char *real_path, int *ret_fd, struct bp_err *err);
+
+/* ---- migrate.c ---- */
+
+/* The schema version of the file, 0 when it is absent or empty, read through a connection that changes nothing.
+ * schema_newer, or storage_failed when it is not one of our files. */
+int bp_store_schema(const char *real_path, unsigned *ret, struct bp_err *err);
+unsigned bp_store_schema_known(void);
+
+/* Opens the connection that writes, and brings the file from `version` to what is known. */
+int bp_store_open_writer(const char *real_path, unsigned version, struct bp_db *ret, struct bp_err *err);
+
+/* A TRUNCATE checkpoint that must get everything into the database file, waiting a few seconds for readers. */
+int bp_store_checkpoint_all(struct bp_db *db, struct bp_err *err);
+
+/* ---- write.c ---- */
+
+/* What a unit adds to the counters of bp_store_stats, once it is committed. */
+struct bp_store_counts {
+    int64_t plans[BP_STORE_PLAN_STATE_N], snapshots, derivations, replays, jobs_unfinished;
+};
+
+/* Writes the rows of one unit within the open transaction. SQLite's code; `counts` is added to. SQLITE_CONSTRAINT also
+ * stands for what the schema cannot express. */
+int bp_store_write_unit(struct bp_db *db, struct bp_store_unit *unit, struct bp_store_counts *counts);
+
+/* ---- writer.c ---- */
+
+struct bp_store_writer {
+    struct bp_db db; /* the writer thread's */
+    uint64_t wal_limit, next_checkpoint;
+    int64_t page_size;
+    unsigned batch;
+    pthread_t thread;
+
+    pthread_mutex_t queue_lock;
+    pthread_cond_t queue_more;
+    struct bp_store_unit *head, **tail; /* under queue_lock, with all to `stopping` */
+    uint64_t queued;
+    bool stopping;
+
+    pthread_mutex_t counts_lock;
+    struct bp_store_counts counts; /* under counts_lock, with all to `busy_checkpoints` */
+    uint64_t commits, units, failed_units, checkpoints, busy_checkpoints;
+
+    atomic_bool failed;
+    atomic_uint_fast64_t wal_bytes; /* not yet in the database file, as of the last commit */
+};
+
+/* `writer->db`, `counts`, `wal_limit` and `batch` are set by the caller, the rest is zero. */
+int bp_store_writer_start(struct bp_store_writer *writer, struct bp_err *err);
+/* Commits what is queued and ends the thread. */
+void bp_store_writer_stop(struct bp_store_writer *writer);
+
+/* ---- pool.c ---- */
+
+struct bp_store_pool {
+    struct bp_db *at;
+    struct bp_db **idle; /* a stack: the last one used has the warmest cache */
+    unsigned n, n_idle;
+    int64_t deadline_ns;
+    pthread_mutex_t lock;
+    pthread_cond_t returned;
+};
+
+int bp_store_pool_open(struct bp_store_pool *pool, const char *real_path, unsigned n, unsigned deadline_ms,
+                       struct bp_err *err);
+void bp_store_pool_close(struct bp_store_pool *pool);
+
+/* A connection with its deadline set, for one call's use; NULL with deadline_exceeded when none came free in time. */
+struct bp_db *bp_store_pool_take(struct bp_store_pool *pool, struct bp_err *err);
+void bp_store_pool_give(struct bp_store_pool *pool, struct bp_db *db);
+
+/* ---- store.c ---- */
+
+struct bp_store {
+    char *path;
+    int lock_fd;
+    struct bp_store_writer writer;
+    struct bp_store_pool pool;
+};
+
+/* ---- read_plan.c ---- */
+
+/* A page's cursor of one row number: "" and NULL read as `from_start`. */
+int bp_store_cursor_read(const char *cursor, int64_t from_start, int64_t *ret, struct bp_err *err);
+void bp_store_cursor_write(int64_t seq, char ret[BP_STORE_CURSOR_TEXT]);
+
+#endif

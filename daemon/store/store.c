@@ -1,0 +1,151 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/store/internal.h"
+
+enum { BATCH = 64, READERS = 4, READ_DEADLINE_MS = 1000 };
+#define WAL_LIMIT (UINT64_C(1) << 30)
+
+const char *const bp_store_plan_state_names[] = {"committed", "rejected", "failed", NULL};
+const char *const bp_store_job_state_names[] = {"queued", "running", "done", "failed", "superseded", NULL};
+
+/* The rows that are there already; from then on the writer keeps count. */
+static int count_rows(struct bp_db *db, struct bp_store_counts *ret, struct bp_err *err)
+{
+    struct bp_query query = bp_query_of(db, BP_SQL_COUNTS, NULL);
+    if (bp_query_row(&query)) {
+        ret->plans[BP_STORE_REJECTED] = bp_row_int(&query, 1);
+        ret->plans[BP_STORE_FAILED] = bp_row_int(&query, 2);
+        ret->plans[BP_STORE_COMMITTED] =
+            bp_row_int(&query, 0) - ret->plans[BP_STORE_REJECTED] - ret->plans[BP_STORE_FAILED];
+        ret->snapshots = bp_row_int(&query, 3);
+        ret->derivations = bp_row_int(&query, 4);
+        ret->replays = bp_row_int(&query, 5);
+        ret->jobs_unfinished = bp_row_int(&query, 6);
+    }
+    return bp_query_end(&query, err);
+}
+
+/* The path and the lock are there; what is opened here is closed here when something fails. */
+static int open_connections(struct bp_store *store, const struct bp_store_options *options, struct bp_err *err)
+{
+    struct bp_store_writer *writer = &store->writer;
+    unsigned version, readers = options->readers ? options->readers : READERS;
+    unsigned deadline_ms = options->read_deadline_ms ? options->read_deadline_ms : READ_DEADLINE_MS;
+    writer->batch = options->batch ? options->batch : BATCH;
+    writer->wal_limit = options->wal_limit ? options->wal_limit : WAL_LIMIT;
+    if (bp_store_schema(store->path, &version, err) < 0 ||
+        bp_store_open_writer(store->path, version, &writer->db, err) < 0)
+        return -1;
+    if (count_rows(&writer->db, &writer->counts, err) == 0 &&
+        bp_store_pool_open(&store->pool, store->path, readers, deadline_ms, err) == 0) {
+        if (bp_store_writer_start(writer, err) == 0)
+            return 0;
+        bp_store_pool_close(&store->pool);
+    }
+    bp_db_close(&writer->db);
+    return -1;
+}
+
+static void free_store(struct bp_store *store)
+{
+    if (store->lock_fd >= 0)
+        close(store->lock_fd);
+    free(store->path);
+    free(store);
+}
+
+int bp_store_open(const struct bp_store_options *options, struct bp_store **ret, struct bp_err *err)
+{
+    struct bp_store *store = calloc(1, sizeof *store);
+    if (!store)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the store");
+    store->lock_fd = -1;
+    store->path = bp_store_real_path(options->path, err);
+    if (!store->path || bp_store_lock(store->path, &store->lock_fd, err) < 0 ||
+        open_connections(store, options, err) < 0) {
+        free_store(store);
+        return -1;
+    }
+    *ret = store;
+    return 0;
+}
+
+void bp_store_close(struct bp_store *store)
+{
+    if (!store)
+        return;
+    bp_store_writer_stop(&store->writer);
+    bp_store_pool_close(&store->pool);
+    bp_db_close(&store->writer.db);
+    free_store(store);
+}
+
+int bp_store_ready(const struct bp_store *store, struct bp_err *err)
+{
+    const struct bp_store_writer *writer = &store->writer;
+    if (atomic_load(&writer->failed))
+        return bp_fail(err, BP_E_storage_failed, "", "a write or a sync failed; the daemon must be started again");
+    uint64_t wal_bytes = atomic_load(&writer->wal_bytes);
+    if (wal_bytes >= writer->wal_limit)
+        return bp_fail(err, BP_E_wal_full, "", "the write-ahead log has %llu bytes, the limit is %llu",
+                       (unsigned long long)wal_bytes, (unsigned long long)writer->wal_limit);
+    return 0;
+}
+
+/* By name: opening the database here would cost SQLite its locks. */
+static uint64_t file_bytes(const char *path, const char *suffix)
+{
+    char *name = NULL;
+    struct stat status;
+    if (asprintf(&name, "%s%s", path, suffix) < 0)
+        return 0;
+    uint64_t bytes = stat(name, &status) == 0 ? (uint64_t)status.st_size : 0;
+    free(name);
+    return bytes;
+}
+
+void bp_store_stats(struct bp_store *store, struct bp_store_stats *ret)
+{
+    struct bp_store_writer *writer = &store->writer;
+    struct bp_store_stats stats = {.database_bytes = file_bytes(store->path, ""),
+                                   .wal_bytes = file_bytes(store->path, "-wal")};
+    pthread_mutex_lock(&writer->queue_lock);
+    stats.queued = writer->queued;
+    pthread_mutex_unlock(&writer->queue_lock);
+    pthread_mutex_lock(&writer->counts_lock);
+    for (size_t i = 0; i < BP_STORE_PLAN_STATE_N; i++)
+        stats.plans[i] = (uint64_t)writer->counts.plans[i];
+    stats.snapshots = (uint64_t)writer->counts.snapshots;
+    stats.derivations = (uint64_t)writer->counts.derivations;
+    stats.replays = (uint64_t)writer->counts.replays;
+    stats.jobs_unfinished = (uint64_t)writer->counts.jobs_unfinished;
+    stats.commits = writer->commits;
+    stats.units = writer->units;
+    stats.failed_units = writer->failed_units;
+    stats.checkpoints = writer->checkpoints;
+    stats.busy_checkpoints = writer->busy_checkpoints;
+    pthread_mutex_unlock(&writer->counts_lock);
+    *ret = stats;
+}
+
+void bp_time_format(int64_t microseconds, char text[BP_TIME_TEXT])
+{
+    const int64_t least = INT64_C(-62167219200000000), most = INT64_C(253402300799999999); /* years 0 and 9999 */
+    if (microseconds < least || microseconds > most)
+        microseconds = microseconds < least ? least : most;
+    int64_t fraction = microseconds % 1000000;
+    if (fraction < 0)
+        fraction += 1000000;
+    time_t seconds = (microseconds - fraction) / 1000000;
+    struct tm utc;
+    gmtime_r(&seconds, &utc);
+    /* The year in four digits by our own count: strftime's %Y is not padded everywhere. */
+    snprintf(text, BP_TIME_TEXT, "%04u-%02u-%02uT%02u:%02u:%02u.%06uZ", (unsigned)(utc.tm_year + 1900) % 10000,
+             (unsigned)(utc.tm_mon + 1) % 100, (unsigned)utc.tm_mday % 100, (unsigned)utc.tm_hour % 100,
+             (unsigned)utc.tm_min % 100, (unsigned)utc.tm_sec % 100, (unsigned)fraction % 1000000);
+}
