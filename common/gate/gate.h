@@ -106,11 +106,6 @@ void bp_gate_finding(struct bp_gate *gate, enum bp_code code, const char *path, 
 /* A printf into the arena, for a path; "" when memory ran out, which the findings remember. */
 const char *bp_gate_path(struct bp_gate *gate, const char *format, ...);
 
-/* Where two canonical texts part: the byte, and the JSON Pointer of the smallest value there that both have. False when
- * they are the same. */
-bool bp_gate_difference(const struct bp_buf *a, const struct bp_buf *b, size_t *ret_offset,
-                        char ret_pointer[BP_POINTER_MAX]);
-
 /* For laws: counts one comparison of exact numbers; law_violated naming both when they differ, or when `calc` failed. */
 void bp_gate_equal(struct bp_gate *gate, const char *path, const struct bp_calc *calc, bp_u128 expected, bp_u128 actual);
 

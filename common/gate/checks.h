@@ -1,0 +1,85 @@
+/* What the verifiers share: an index by id or name, the walks over entities, lineage and dependencies.
+ *
+ * Everything here holds up on a snapshot whose numbers are arbitrary: an index is looked at before it is used. Scratch
+ * comes from the gate's arena; when that runs out the findings are marked so and the walk ends early. Only for the
+ * files of this directory.
+ */
+#ifndef BP_GATE_CHECKS_H
+#define BP_GATE_CHECKS_H
+
+#include "common/gate/gate.h"
+
+#define BP_GATE_COUNT(rows) (sizeof(rows) / sizeof *(rows))
+#define BP_GATE_GROUP(rows) {(rows), BP_GATE_COUNT(rows)}
+
+/* Memory ran out: the findings are not complete. */
+void bp_gate_no_memory(struct bp_gate *gate);
+
+/* bp_gate_equal with a code of the caller's. */
+void bp_gate_exact(struct bp_gate *gate, enum bp_code code, const char *path, const struct bp_calc *calc,
+                   bp_u128 expected, bp_u128 actual);
+
+/* Where each key was first put. Keys are borrowed. */
+struct bp_gate_slot {
+    const void *key;
+    uint32_t length, place;
+};
+struct bp_gate_index {
+    struct bp_gate_slot *slots;
+    size_t mask;
+};
+#define BP_GATE_NOWHERE UINT32_MAX
+
+bool bp_gate_index_init(struct bp_gate *gate, size_t n_keys, struct bp_gate_index *ret);
+/* The place that has the key: `place` itself unless another came first. */
+uint32_t bp_gate_index_put(struct bp_gate_index *index, const void *key, size_t length, uint32_t place);
+uint32_t bp_gate_index_find(const struct bp_gate_index *index, const void *key, size_t length);
+
+/* One array of entities of a snapshot: structures of `size` bytes, each beginning with its id. */
+struct bp_gate_entities {
+    enum bp_entity_kind kind;
+    const void *at;
+    uint32_t n;
+    size_t size;
+    /* What the id is made of beside the place; NULL when the entity's source does not tell. */
+    const char *(*name)(const struct bp_gate *gate, uint32_t i);
+    size_t lineage;   /* offset of the struct bp_lineage; 0 when the entity has none */
+    unsigned sources; /* kinds that may be its sources, a bit each */
+};
+#define BP_GATE_ENTITIES(kind, array, n, name) {BP_ENTITY_##kind, (array), (n), sizeof *(array), (name), 0, 0}
+
+const struct bp_id *bp_gate_entity_id(const struct bp_gate_entities *entities, uint32_t i);
+
+/* Ids are what the source digest, the binding, the array, the place and the name make them; no two are alike. */
+void bp_gate_check_ids(struct bp_gate *gate, const struct bp_digest *binding, const struct bp_gate_entities *arrays,
+                       size_t n_arrays);
+void bp_gate_check_unique_ids(struct bp_gate *gate, const struct bp_gate_entities *arrays, size_t n_arrays);
+
+/* Names are there and no two of one array are alike. `key` is the member's name in JSON. */
+void bp_gate_check_names(struct bp_gate *gate, const char *array, const char *key, uint32_t n,
+                         const char *(*name)(const struct bp_gate *gate, uint32_t i));
+
+/* An index of the ids of several arrays, numbered through. */
+bool bp_gate_index_ids(struct bp_gate *gate, const struct bp_gate_entities *arrays, size_t n_arrays,
+                       struct bp_gate_index *ret);
+
+/* Every entity of `derived` names the pass's rule and sources that exist, of the kinds it may have, none twice. */
+void bp_gate_check_lineage(struct bp_gate *gate, const struct bp_gate_entities *derived, size_t n_derived,
+                           const struct bp_gate_entities *sources, size_t n_sources);
+/* Every entity of `sources` is the source of something derived. */
+void bp_gate_check_coverage(struct bp_gate *gate, const struct bp_gate_entities *derived, size_t n_derived,
+                            const struct bp_gate_entities *sources, size_t n_sources);
+
+/* The parent digest of the snapshot is the digest of the source. */
+void bp_gate_check_parent(struct bp_gate *gate, const struct bp_digest *parent);
+
+/* A list of places: ascending, without repeats, each below `limit`. `path` is that of the list. */
+void bp_gate_check_list(struct bp_gate *gate, const struct bp_list *list, uint32_t limit, const char *array,
+                        uint32_t i, const char *key);
+/* What entity `i` waits for: ascending, without repeats, each before `i`; only the first waits for nothing. */
+void bp_gate_check_dependencies(struct bp_gate *gate, const struct bp_list *dependencies, const char *array,
+                                uint32_t i);
+bool bp_gate_list_has(const struct bp_list *list, uint32_t place);
+bool bp_gate_list_equal(const struct bp_list *a, const struct bp_list *b);
+
+#endif

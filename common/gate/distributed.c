@@ -1,0 +1,483 @@
+/* Structure of the distributed stage: what a block on a logical mesh must be, whichever rows it was made of. The
+ * groups are: identity and words; the order of tasks and what they wait for; collectives and effects; values and
+ * sharding (distributed_values.c); memory (distributed_memory.c). */
+#include "common/gate/distributed.h"
+
+#include <string.h>
+
+static const struct bp_distributed_ir *target(const struct bp_gate *gate)
+{
+    return gate->target.as.distributed;
+}
+
+static bool is_training(const struct bp_distributed_ir *ir)
+{
+    return ir->workload.mode == BP_MODE_TRAINING;
+}
+
+static const char *value_name(const struct bp_gate *gate, uint32_t i)
+{
+    return target(gate)->values[i].role;
+}
+
+static const char *task_name(const struct bp_gate *gate, uint32_t i)
+{
+    return target(gate)->tasks[i].name;
+}
+
+static const char *layer_name(const struct bp_gate *gate, uint32_t i)
+{
+    return target(gate)->layers[i].name;
+}
+
+#define ENTITIES(ir)                                                                                                   \
+    {                                                                                                                  \
+        BP_GATE_ENTITIES(VALUE, (ir)->values, (ir)->n_values, value_name),                                             \
+        BP_GATE_ENTITIES(TASK, (ir)->tasks, (ir)->n_tasks, task_name),                                                 \
+    }
+
+static void check_ids(struct bp_gate *gate)
+{
+    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
+    bp_gate_check_ids(gate, &gate->fingerprints->distribution, arrays, BP_GATE_COUNT(arrays));
+}
+
+static void check_unique_ids(struct bp_gate *gate)
+{
+    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
+    bp_gate_check_unique_ids(gate, arrays, BP_GATE_COUNT(arrays));
+}
+
+static void check_names(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    bp_gate_check_names(gate, "values", "role", ir->n_values, value_name);
+    bp_gate_check_names(gate, "layers", "name", ir->n_layers, layer_name);
+    bp_gate_check_names(gate, "tasks", "name", ir->n_tasks, task_name);
+}
+
+/* Takes `part` off the front of `*text`. */
+static bool take(const char **text, const char *part)
+{
+    size_t n = strlen(part);
+    if (strncmp(*text, part, n) != 0)
+        return false;
+    *text += n;
+    return true;
+}
+
+static bool name_fits(const struct bp_distributed_ir *ir, const struct bp_distributed_task *task)
+{
+    const char *text = task->name;
+    if (task->layer >= ir->n_layers || !take(&text, ir->layers[task->layer].name))
+        return false;
+    if (is_training(ir)) {
+        if (task->phase >= BP_PHASE_N || !take(&text, ".") || !take(&text, bp_phase_names[task->phase]))
+            return false;
+        bool collective = task->collective > BP_COLLECTIVE_NONE && task->collective < BP_COLLECTIVE_N;
+        if (collective && (!take(&text, ".") || !take(&text, bp_collective_names[task->collective])))
+            return false;
+    }
+    return *text == '\0';
+}
+
+static void check_task_names(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    for (uint32_t i = 0; i < ir->n_tasks; i++)
+        BP_GATE_EXPECT(gate, name_fits(ir, &ir->tasks[i]), BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/name", i), "%s is not named after its row, phase and collective",
+                       ir->tasks[i].name);
+}
+
+static void check_references(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        BP_GATE_EXPECT(gate, task->layer < ir->n_layers, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/layer", i), "there is no row %u", task->layer);
+        bp_gate_check_list(gate, &task->inputs, ir->n_values, "tasks", i, "inputs");
+        bp_gate_check_list(gate, &task->outputs, ir->n_values, "tasks", i, "outputs");
+    }
+}
+
+static void check_topology(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    for (uint32_t i = 0; i < ir->n_tasks; i++)
+        bp_gate_check_dependencies(gate, &ir->tasks[i].dependencies, "tasks", i);
+}
+
+/* The parts of a block in emission order; recomputation and backward each mix two phases. */
+enum part { FORWARD, AGAIN, BACKWARD, UPDATE, NO_PART };
+
+static enum part part_of(const struct bp_distributed_task *task)
+{
+    static const enum part parts[BP_PHASE_N] = {
+        [BP_PHASE_FORWARD] = FORWARD,
+        [BP_PHASE_RECOMPUTE] = AGAIN,
+        [BP_PHASE_RECOMMUNICATION] = AGAIN,
+        [BP_PHASE_ACTIVATION_GRADIENT] = BACKWARD,
+        [BP_PHASE_WEIGHT_GRADIENT] = BACKWARD,
+        [BP_PHASE_OPTIMIZER] = UPDATE,
+        [BP_PHASE_PREFILL] = FORWARD,
+        [BP_PHASE_DECODE] = FORWARD,
+    };
+    return task->phase < BP_PHASE_N ? parts[task->phase] : NO_PART;
+}
+
+/* Whether a phase belongs to the workload, and a collective or a computation to the phase. */
+static bool phase_fits(const struct bp_distributed_ir *ir, const struct bp_distributed_task *task)
+{
+    if (!is_training(ir))
+        return task->phase == (ir->workload.phase == BP_PREFILL ? BP_PHASE_PREFILL : BP_PHASE_DECODE);
+    switch (task->phase) {
+    case BP_PHASE_FORWARD:
+    case BP_PHASE_ACTIVATION_GRADIENT:
+        return true;
+    case BP_PHASE_RECOMMUNICATION:
+        return task->kind == BP_TASK_COLLECTIVE;
+    case BP_PHASE_RECOMPUTE:
+    case BP_PHASE_WEIGHT_GRADIENT:
+    case BP_PHASE_OPTIMIZER:
+        return task->kind != BP_TASK_COLLECTIVE;
+    default:
+        return false;
+    }
+}
+
+static void check_phases(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        BP_GATE_EXPECT(gate, phase_fits(ir, task), BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/phase", i),
+                       "no %s is in this phase", task->kind == BP_TASK_COLLECTIVE ? "collective" : "computation");
+        BP_GATE_EXPECT(gate, i == 0 || part_of(task) >= part_of(task - 1), BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/phase", i), "the phase comes before that of the task before");
+    }
+}
+
+/* Within a part rows come in table order; backward in reverse, a row's weight gradient after its activation gradient. */
+static bool rows_in_order(const struct bp_distributed_task *before, const struct bp_distributed_task *task)
+{
+    if (part_of(before) != part_of(task))
+        return true;
+    if (part_of(task) != BACKWARD)
+        return before->layer < task->layer;
+    return task->layer < before->layer ||
+           (task->layer == before->layer && before->phase == BP_PHASE_ACTIVATION_GRADIENT &&
+            task->phase == BP_PHASE_WEIGHT_GRADIENT);
+}
+
+static void check_order(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    for (uint32_t i = 1; i < ir->n_tasks; i++)
+        BP_GATE_EXPECT(gate, rows_in_order(&ir->tasks[i - 1], &ir->tasks[i]), BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/layer", i), "the row is out of the order of its phase");
+}
+
+/* Every row does something; in training those with parameters, and no others, have them updated. */
+static void check_layers(struct bp_gate *gate)
+{
+    struct counts {
+        uint32_t tasks, weight_gradients, optimizers;
+    };
+    const struct bp_distributed_ir *ir = target(gate);
+    struct counts *counts = bp_arena_array(gate->arena, ir->n_layers, sizeof *counts);
+    if (!counts) {
+        bp_gate_no_memory(gate);
+        return;
+    }
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        if (task->layer >= ir->n_layers)
+            continue;
+        counts[task->layer].tasks++;
+        counts[task->layer].weight_gradients += task->phase == BP_PHASE_WEIGHT_GRADIENT;
+        counts[task->layer].optimizers += task->phase == BP_PHASE_OPTIMIZER;
+    }
+    for (uint32_t i = 0; i < ir->n_layers; i++) {
+        uint32_t updates = is_training(ir) && ir->layers[i].parameters > 0;
+        BP_GATE_EXPECT(gate, counts[i].tasks > 0, BP_E_structure_violated, bp_gate_path(gate, "/layers/%u", i),
+                       "the row has no task");
+        BP_GATE_EXPECT(gate, counts[i].weight_gradients == updates && counts[i].optimizers == updates,
+                       BP_E_structure_violated, bp_gate_path(gate, "/layers/%u/parameters", i),
+                       "%u weight gradients and %u optimizer tasks, not %u of each", counts[i].weight_gradients,
+                       counts[i].optimizers, updates);
+    }
+}
+
+static void check_engines(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        bool collective = task->kind == BP_TASK_COLLECTIVE;
+        BP_GATE_EXPECT(gate, collective || task->kind == BP_TASK_COMPUTE, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/body/kind", i), "it is neither computation nor collective");
+        BP_GATE_EXPECT(gate, task->engine < BP_ENGINE_N && (task->engine == BP_ENGINE_COLLECTIVE) == collective,
+                       BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/engine", i),
+                       "the engine is not that of %s", collective ? "a collective" : "a computation");
+        bool named = task->collective > BP_COLLECTIVE_NONE && task->collective < BP_COLLECTIVE_N;
+        BP_GATE_EXPECT(gate, collective ? named : task->collective == BP_COLLECTIVE_NONE, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/body/collective", i), "%s",
+                       collective ? "the collective has no kind" : "a computation has a collective's kind");
+    }
+}
+
+/* Without sequence parallelism the tensor group all-reduces; with it, it gathers and scatters. */
+static void check_collectives(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    const struct bp_symbols *s = gate->symbols;
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        bool all_reduce = task->collective == BP_COLLECTIVE_ALL_REDUCE;
+        bool reduces = all_reduce || task->collective == BP_COLLECTIVE_REDUCE_SCATTER;
+        BP_GATE_EXPECT(gate, task->reduces == reduces, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/body/reduction", i), "it %s", reduces ? "sums" : "does not sum");
+        if (task->kind == BP_TASK_COLLECTIVE)
+            BP_GATE_EXPECT(gate, s->t > 1 && all_reduce == !s->sequence_parallel, BP_E_structure_violated,
+                           bp_gate_path(gate, "/tasks/%u/body/collective", i), "%s",
+                           s->t > 1 ? "not the collective of this strategy" : "a group of one has no collectives");
+    }
+}
+
+/* The payload M = X*e; what is read and written of it on one rank. */
+static void check_traffic(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    struct bp_calc calc = {0};
+    bp_u128 payload = bp_mul(&calc, gate->symbols->X, gate->symbols->e);
+    bp_u128 share = bp_div(&calc, payload, gate->symbols->t);
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        if (task->kind != BP_TASK_COLLECTIVE) {
+            BP_GATE_EXPECT(gate, task->work.message.n == 0, BP_E_structure_violated,
+                           bp_gate_path(gate, "/tasks/%u/work/message_bytes", i), "only a collective sends");
+            continue;
+        }
+        bool gathers = task->collective == BP_COLLECTIVE_ALL_GATHER;
+        bool scatters = task->collective == BP_COLLECTIVE_REDUCE_SCATTER;
+        const struct {
+            const char *key;
+            bp_u128 expected;
+            uint64_t actual;
+        } sides[] = {{"message_bytes", payload, task->work.message.n},
+                     {"read_bytes", gathers ? share : payload, task->work.read.n},
+                     {"write_bytes", scatters ? share : payload, task->work.write.n}};
+        for (size_t j = 0; j < BP_GATE_COUNT(sides); j++)
+            BP_GATE_EXPECT(gate, bp_calc_ok(&calc) && sides[j].actual == sides[j].expected, BP_E_structure_violated,
+                           bp_gate_path(gate, "/tasks/%u/work/%s", i, sides[j].key),
+                           "%llu bytes are not what the payload gives", (unsigned long long)sides[j].actual);
+    }
+}
+
+/* The KV cache is state of inference alone: kv_write writes it, core reads it. */
+static void check_effects(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    uint32_t n_writers = 0, n_readers = 0;
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        const char *layer = task->layer < ir->n_layers ? ir->layers[task->layer].name : "";
+        bool writes = !is_training(ir) && strcmp(layer, "attention.kv_write") == 0;
+        bool reads = !is_training(ir) && strcmp(layer, "attention.core") == 0;
+        n_writers += writes;
+        n_readers += reads;
+        bool fits = task->effect.has == (writes || reads) &&
+                    (!task->effect.has || task->effect.access == (writes ? BP_ACCESS_WRITE : BP_ACCESS_READ));
+        BP_GATE_EXPECT(gate, fits, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/effects", i), "%s",
+                       writes  ? "it writes the KV cache"
+                       : reads ? "it reads the KV cache"
+                               : "it has no effect");
+    }
+    uint32_t wanted = !is_training(ir);
+    BP_GATE_EXPECT(gate, n_writers == wanted && n_readers == wanted, BP_E_structure_violated, "/tasks",
+                   "%u tasks write the KV cache and %u read it, not %u", n_writers, n_readers, wanted);
+}
+
+/* Who wrote each value, in the forward part and again; BP_GATE_NOWHERE for nobody. */
+struct writers {
+    uint32_t *forward, *again;
+};
+
+static bool find_writers(struct bp_gate *gate, struct writers *ret)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    uint32_t *places = bp_arena_array(gate->arena, 2 * (size_t)ir->n_values, sizeof *places);
+    if (!places) {
+        bp_gate_no_memory(gate);
+        return false;
+    }
+    memset(places, 0xff, 2 * (size_t)ir->n_values * sizeof *places);
+    *ret = (struct writers){places, places + ir->n_values};
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        enum part part = part_of(&ir->tasks[i]);
+        const struct bp_list *outputs = &ir->tasks[i].outputs;
+        for (uint32_t j = 0; j < outputs->n && (part == FORWARD || part == AGAIN); j++)
+            if (outputs->at[j] < ir->n_values)
+                (part == FORWARD ? ret->forward : ret->again)[outputs->at[j]] = i;
+    }
+    return true;
+}
+
+/* Counts, of the tasks in `writers` that wrote a task's inputs, how many are different and whether it waits for each. */
+static uint32_t count_awaited(const struct bp_distributed_ir *ir, const struct bp_distributed_task *task,
+                              const uint32_t *writers, bool *all_awaited)
+{
+    uint32_t n = 0;
+    for (uint32_t j = 0; j < task->inputs.n; j++) {
+        uint32_t value = task->inputs.at[j], writer = value < ir->n_values ? writers[value] : BP_GATE_NOWHERE;
+        if (writer == BP_GATE_NOWHERE)
+            continue;
+        bool again = false;
+        for (uint32_t k = 0; k < j; k++)
+            again |= task->inputs.at[k] < ir->n_values && writers[task->inputs.at[k]] == writer;
+        n += !again;
+        *all_awaited &= bp_gate_list_has(&task->dependencies, writer);
+    }
+    return n;
+}
+
+/* Value 1 is the block's output; what is done again waits for it when nothing it needs is made again. */
+enum { BLOCK_OUTPUT = 1 };
+
+static void check_dataflow(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    struct writers writers;
+    if (!find_writers(gate, &writers))
+        return;
+    uint32_t last = ir->n_values > BLOCK_OUTPUT ? writers.forward[BLOCK_OUTPUT] : BP_GATE_NOWHERE;
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        enum part part = part_of(task);
+        if (part != FORWARD && part != AGAIN)
+            continue;
+        bool awaited = true;
+        uint32_t n = count_awaited(ir, task, part == FORWARD ? writers.forward : writers.again, &awaited);
+        if (part == AGAIN && n == 0) {
+            awaited = bp_gate_list_has(&task->dependencies, last);
+            n = 1;
+        }
+        BP_GATE_EXPECT(gate, awaited && task->dependencies.n == n, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/dependencies", i),
+                       awaited ? "it waits for more than what made its inputs"
+                               : "it does not wait for all that made its inputs");
+    }
+}
+
+/* A backward task waits for a gradient (for the block's own, the forward task that made its output) and for whatever
+ * makes again the values it reads. */
+static void check_backward(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    struct writers writers;
+    if (!find_writers(gate, &writers))
+        return;
+    uint32_t last = ir->n_values > BLOCK_OUTPUT ? writers.forward[BLOCK_OUTPUT] : BP_GATE_NOWHERE;
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        if (part_of(task) != BACKWARD)
+            continue;
+        bool awaited = true;
+        count_awaited(ir, task, writers.again, &awaited);
+        BP_GATE_EXPECT(gate, awaited, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
+                       "it does not wait for what makes its operands again");
+        bool has_gradient = bp_gate_list_has(&task->dependencies, last);
+        for (uint32_t j = 0; j < task->dependencies.n; j++) {
+            uint32_t place = task->dependencies.at[j];
+            has_gradient |= place < i && ir->tasks[place].phase == BP_PHASE_ACTIVATION_GRADIENT;
+        }
+        BP_GATE_EXPECT(gate, has_gradient, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
+                       "it waits for no gradient");
+    }
+}
+
+/* An optimizer task overwrites its row's weights: it waits for all that reads them after the forward part, and for the
+ * gradient that it applies. */
+static void check_updates(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    uint32_t *readers = bp_arena_array(gate->arena, ir->n_layers, sizeof *readers);
+    if (!readers) {
+        bp_gate_no_memory(gate);
+        return;
+    }
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        if (task->layer >= ir->n_layers)
+            continue;
+        if (part_of(task) == AGAIN || part_of(task) == BACKWARD)
+            readers[task->layer]++;
+        if (part_of(task) != UPDATE)
+            continue;
+        uint32_t n_own = 0;
+        for (uint32_t j = 0; j < task->dependencies.n; j++) {
+            uint32_t place = task->dependencies.at[j];
+            n_own += place < i && ir->tasks[place].layer == task->layer && part_of(&ir->tasks[place]) != FORWARD;
+        }
+        BP_GATE_EXPECT(gate, n_own == readers[task->layer] && n_own == task->dependencies.n, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/dependencies", i),
+                       "it does not wait for exactly the %u tasks of its row after the forward part",
+                       readers[task->layer]);
+    }
+}
+
+#define S BP_CHECK_STRUCTURE
+static const struct bp_check rows[] = {
+    {"distributed.ids", S, "Every id is made of the model snapshot, the strategy and workload, the place and the name.",
+     check_ids},
+    {"distributed.unique_ids", S, "No two entities share an id.", check_unique_ids},
+    {"distributed.names", S, "Tasks, rows and roles have names, and no two the same.", check_names},
+    {"distributed.task_names", S, "A task is named after its row, its phase and its collective.", check_task_names},
+    {"distributed.references", S, "Every row and value that a task names exists; its lists ascend without repeats.",
+     check_references},
+    {"distributed.topology", S,
+     "Tasks wait for earlier tasks only, listed in order and once; only the first waits for nothing.", check_topology},
+    {"distributed.phases", S, "Phases are those of the mode, in emission order, and suit the task.", check_phases},
+    {"distributed.order", S, "Rows come in table order in each phase, backward in reverse.", check_order},
+    {"distributed.layers", S, "Every row has a task; exactly the rows with parameters are updated.", check_layers},
+    {"distributed.engines", S, "The collective engine runs the collectives and nothing else.", check_engines},
+    {"distributed.collectives", S,
+     "A group of one has no collectives; their kinds are those of the strategy, and they sum when their kind does.",
+     check_collectives},
+    {"distributed.traffic", S, "A collective carries the payload and reads and writes its share; nothing else sends.",
+     check_traffic},
+    {"distributed.effects", S, "In inference one task writes the KV cache and one reads it; in training none does.",
+     check_effects},
+    {"distributed.dataflow", S,
+     "A forward task waits for exactly the tasks that wrote its inputs; a repeated one for those that write them again, "
+     "or else for the block's output.",
+     check_dataflow},
+    {"distributed.backward", S, "A backward task waits for a gradient and for all that makes its operands again.",
+     check_backward},
+    {"distributed.updates", S, "An optimizer task waits for exactly its row's tasks after the forward part.",
+     check_updates},
+    {"distributed.mesh", S, "The mesh has the axes of the mode, in order, with the sizes of the strategy.",
+     bp_gate_check_mesh},
+    {"distributed.values", S, "Input and output come first, then in table order each row's parameters and output.",
+     bp_gate_check_values},
+    {"distributed.sharding", S, "Every dimension divides over its axis, and no axis splits two.",
+     bp_gate_check_sharding},
+    {"distributed.parameters", S, "What a rank holds of a row's parameters is exactly P elements.",
+     bp_gate_check_parameters},
+    {"distributed.memory_mode", S, "Facts of the other mode are zero.", bp_gate_check_memory_mode},
+    {"distributed.memory_states", S,
+     "Weights, gradients and optimizer state are the sums over the rows, each sharded as its ZeRO stage says.",
+     bp_gate_check_memory_states},
+    {"distributed.memory_stored", S,
+     "Stored activations are the sum of what the rows keep; full recomputation keeps the block's input instead.",
+     bp_gate_check_memory_stored},
+    {"distributed.memory_working", S, "Working activations are the sum over the rows that share with no other.",
+     bp_gate_check_memory_working},
+    {"distributed.memory_bound", S, "Stored activations are never more than working ones.",
+     bp_gate_check_memory_bound},
+    {"distributed.memory_inference", S, "KV cache, boundary and workspace are what the symbols give.",
+     bp_gate_check_memory_inference},
+};
+const struct bp_check_group bp_distributed_checks = BP_GATE_GROUP(rows);

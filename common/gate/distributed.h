@@ -1,0 +1,27 @@
+/* The parts of the distributed verifier that have files of their own. Only for this directory. */
+#ifndef BP_GATE_DISTRIBUTED_H
+#define BP_GATE_DISTRIBUTED_H
+
+#include "common/gate/checks.h"
+
+/* distributed_values.c: the mesh and what lies on it. */
+void bp_gate_check_mesh(struct bp_gate *gate);
+void bp_gate_check_values(struct bp_gate *gate);
+void bp_gate_check_sharding(struct bp_gate *gate);
+void bp_gate_check_parameters(struct bp_gate *gate);
+
+/* distributed_memory.c: the memory facts, reduced from the rows once more. */
+void bp_gate_check_memory_mode(struct bp_gate *gate);
+void bp_gate_check_memory_states(struct bp_gate *gate);
+void bp_gate_check_memory_stored(struct bp_gate *gate);
+void bp_gate_check_memory_working(struct bp_gate *gate);
+void bp_gate_check_memory_bound(struct bp_gate *gate);
+void bp_gate_check_memory_inference(struct bp_gate *gate);
+
+/* Inference capacity of one rank from the symbols (formulas.md, "Inference block"): the KV cache 2bcdk_l*e, the
+ * boundary Y*e, the workspace Y*e + e*max(bqr, s, f or 2f when gated). */
+bp_u128 bp_gate_kv_cache(struct bp_calc *calc, const struct bp_symbols *symbols);
+bp_u128 bp_gate_boundary(struct bp_calc *calc, const struct bp_symbols *symbols);
+bp_u128 bp_gate_workspace(struct bp_calc *calc, const struct bp_symbols *symbols);
+
+#endif

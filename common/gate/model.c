@@ -1,0 +1,189 @@
+/* Structure of the model stage: one semantic operation, the values it needs in its mode, a sound description. */
+#include <string.h>
+
+#include "common/gate/checks.h"
+
+static const struct bp_model_ir *target(const struct bp_gate *gate)
+{
+    return gate->target.as.model;
+}
+
+static const char *value_name(const struct bp_gate *gate, uint32_t i)
+{
+    enum bp_model_role role = target(gate)->values[i].role;
+    return role < BP_MODEL_ROLE_N ? bp_model_role_names[role] : NULL;
+}
+
+static const char *operation_name(const struct bp_gate *gate, uint32_t i)
+{
+    return target(gate)->operations[i].name;
+}
+
+#define ENTITIES(ir)                                                                                                   \
+    {                                                                                                                  \
+        BP_GATE_ENTITIES(VALUE, (ir)->values, (ir)->n_values, value_name),                                             \
+        BP_GATE_ENTITIES(OPERATION, (ir)->operations, (ir)->n_operations, operation_name),                             \
+    }
+
+static void check_ids(struct bp_gate *gate)
+{
+    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
+    bp_gate_check_ids(gate, NULL, arrays, BP_GATE_COUNT(arrays));
+}
+
+static void check_unique_ids(struct bp_gate *gate)
+{
+    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
+    bp_gate_check_unique_ids(gate, arrays, BP_GATE_COUNT(arrays));
+}
+
+static void check_values(struct bp_gate *gate)
+{
+    const struct bp_model_ir *ir = target(gate);
+    uint32_t of_role[BP_MODEL_ROLE_N] = {0};
+    for (uint32_t i = 0; i < ir->n_values; i++) {
+        const struct bp_model_value *value = &ir->values[i];
+        bool known = value->role < BP_MODEL_ROLE_N;
+        BP_GATE_EXPECT(gate, known, BP_E_structure_violated, bp_gate_path(gate, "/values/%u/role", i),
+                       "there is no role %d", (int)value->role);
+        if (known)
+            of_role[value->role]++;
+        BP_GATE_EXPECT(gate, value->shape[0] && *value->dtype, BP_E_structure_violated,
+                       bp_gate_path(gate, "/values/%u", i), "it has no %s", value->shape[0] ? "dtype" : "shape");
+    }
+    for (uint32_t role = 0; role < BP_MODEL_ROLE_N; role++) {
+        uint32_t wanted = role != BP_MODEL_KV_CACHE || ir->mode == BP_MODE_INFERENCE;
+        BP_GATE_EXPECT(gate, of_role[role] == wanted, BP_E_structure_violated, "/values",
+                       "%u values are the %s, not %u", of_role[role], bp_model_role_names[role], wanted);
+    }
+}
+
+static void check_operation(struct bp_gate *gate)
+{
+    static const char *const names[] = {[BP_MODE_TRAINING] = "transformer.decoder_training",
+                                        [BP_MODE_INFERENCE] = "transformer.decoder_inference"};
+    const struct bp_model_ir *ir = target(gate);
+    BP_GATE_EXPECT(gate, ir->n_operations == 1, BP_E_structure_violated, "/operations", "%u operations, not one",
+                   ir->n_operations);
+    const char *name = names[ir->mode == BP_MODE_INFERENCE];
+    for (uint32_t i = 0; i < ir->n_operations; i++)
+        BP_GATE_EXPECT(gate, strcmp(ir->operations[i].name, name) == 0, BP_E_structure_violated,
+                       bp_gate_path(gate, "/operations/%u/name", i), "the operation of this mode is %s", name);
+}
+
+/* What an operand of the operation may be. */
+static void check_operands(struct bp_gate *gate, uint32_t i, const struct bp_list *list, const char *key,
+                           enum bp_model_role role)
+{
+    const struct bp_model_ir *ir = target(gate);
+    bp_gate_check_list(gate, list, ir->n_values, "operations", i, key);
+    BP_GATE_EXPECT(gate, list->n == 1, BP_E_structure_violated, bp_gate_path(gate, "/operations/%u/%s", i, key),
+                   "%u values, not one", list->n);
+    for (uint32_t j = 0; j < list->n; j++)
+        if (list->at[j] < ir->n_values)
+            BP_GATE_EXPECT(gate, ir->values[list->at[j]].role == role, BP_E_structure_violated,
+                           bp_gate_path(gate, "/operations/%u/%s/%u", i, key, j), "the value is not the %s",
+                           bp_model_role_names[role]);
+}
+
+static void check_references(struct bp_gate *gate)
+{
+    const struct bp_model_ir *ir = target(gate);
+    for (uint32_t i = 0; i < ir->n_operations; i++) {
+        check_operands(gate, i, &ir->operations[i].inputs, "inputs", BP_MODEL_INPUT);
+        check_operands(gate, i, &ir->operations[i].outputs, "outputs", BP_MODEL_OUTPUT);
+    }
+}
+
+/* The KV cache is the one state that outlives the operation: inference reads and writes it, training has none. */
+static void check_effects(struct bp_gate *gate)
+{
+    const struct bp_model_ir *ir = target(gate);
+    for (uint32_t i = 0; i < ir->n_operations; i++) {
+        const struct bp_model_operation *operation = &ir->operations[i];
+        bool reads = false, writes = false;
+        uint32_t room = (uint32_t)BP_GATE_COUNT(operation->effects);
+        for (uint32_t j = 0; j < operation->n_effects && j < room; j++) {
+            uint32_t value = operation->effects[j].value;
+            enum bp_access access = operation->effects[j].access;
+            bool cache = value < ir->n_values && ir->values[value].role == BP_MODEL_KV_CACHE;
+            BP_GATE_EXPECT(gate, cache, BP_E_structure_violated,
+                           bp_gate_path(gate, "/operations/%u/effects/%u/value", i, j), "it is not the KV cache");
+            reads |= access == BP_ACCESS_READ || access == BP_ACCESS_READ_WRITE;
+            writes |= access == BP_ACCESS_WRITE || access == BP_ACCESS_READ_WRITE;
+        }
+        bool inference = ir->mode == BP_MODE_INFERENCE;
+        BP_GATE_EXPECT(gate, operation->n_effects <= room && reads == inference && writes == inference,
+                       BP_E_structure_violated, bp_gate_path(gate, "/operations/%u/effects", i), "%s",
+                       inference ? "inference reads and writes the KV cache" : "training has no effects");
+    }
+}
+
+static void check_form(struct bp_gate *gate)
+{
+    const struct bp_model_ir *ir = target(gate);
+    for (uint32_t i = 0; i < ir->n_operations; i++) {
+        const struct bp_model *m = &ir->operations[i].model;
+        const struct {
+            const char *key;
+            bool holds;
+        } rules[] = {
+            {"hidden_size", m->hidden_size > 0},
+            {"num_hidden_layers", m->num_hidden_layers > 0},
+            {"num_attention_heads", m->num_attention_heads > 0},
+            {"num_key_value_heads", m->num_key_value_heads > 0 && m->num_attention_heads % m->num_key_value_heads == 0},
+            {"head_dim", m->head_dim > 0},
+            {"intermediate_size", m->intermediate_size > 0},
+            {"vocab_size", m->vocab_size > 0},
+            {"max_position_embeddings", (m->max_position_embeddings > 0) == (m->position == BP_POSITION_LEARNED)},
+            {"activation", m->activation <= BP_ACTIVATION_GEGLU},
+            {"norm", m->norm <= BP_NORM_RMSNORM},
+            {"position", m->position <= BP_POSITION_NONE},
+            {"name", *m->name == '\0'},
+        };
+        for (size_t j = 0; j < BP_GATE_COUNT(rules); j++)
+            BP_GATE_EXPECT(gate, rules[j].holds, BP_E_structure_violated,
+                           bp_gate_path(gate, "/operations/%u/model/%s", i, rules[j].key),
+                           "no transformer form has this %s", rules[j].key);
+    }
+}
+
+static bool same_model(const struct bp_model *a, const struct bp_model *b)
+{
+    return a->hidden_size == b->hidden_size && a->num_hidden_layers == b->num_hidden_layers &&
+           a->num_attention_heads == b->num_attention_heads && a->num_key_value_heads == b->num_key_value_heads &&
+           a->head_dim == b->head_dim && a->intermediate_size == b->intermediate_size &&
+           a->vocab_size == b->vocab_size && a->max_position_embeddings == b->max_position_embeddings &&
+           a->activation == b->activation && a->norm == b->norm && a->position == b->position && a->bias == b->bias &&
+           a->qkv_bias == b->qkv_bias && a->qk_norm == b->qk_norm && a->hidden_dropout == b->hidden_dropout &&
+           a->attention_dropout == b->attention_dropout && a->embedding_dropout == b->embedding_dropout &&
+           a->tie_word_embeddings == b->tie_word_embeddings;
+}
+
+static void check_request(struct bp_gate *gate)
+{
+    const struct bp_model_ir *ir = target(gate);
+    BP_GATE_EXPECT(gate, bp_digest_equal(&ir->transformer, &gate->fingerprints->transformer),
+                   BP_E_cross_stage_violated, "", "the ids are made of another transformer form");
+    BP_GATE_EXPECT(gate, ir->mode == gate->request->workload.mode, BP_E_cross_stage_violated, "/operations",
+                   "the operation is not of the workload's mode");
+    for (uint32_t i = 0; i < ir->n_operations; i++)
+        BP_GATE_EXPECT(gate, same_model(&ir->operations[i].model, &gate->request->model), BP_E_cross_stage_violated,
+                       bp_gate_path(gate, "/operations/%u/model", i), "it is not the model of the request");
+}
+
+static const struct bp_check rows[] = {
+    {"model.ids", BP_CHECK_STRUCTURE, "Every id is made of the transformer form, the place and the role.", check_ids},
+    {"model.unique_ids", BP_CHECK_STRUCTURE, "No two entities share an id.", check_unique_ids},
+    {"model.values", BP_CHECK_STRUCTURE,
+     "There is one input, one output and, in inference only, one KV cache, each with a shape and an element type.",
+     check_values},
+    {"model.operation", BP_CHECK_STRUCTURE, "There is one operation, and it is the one of the mode.", check_operation},
+    {"model.references", BP_CHECK_STRUCTURE, "The operation reads the input and writes the output.", check_references},
+    {"model.effects", BP_CHECK_STRUCTURE, "Inference reads and writes the KV cache; training has no effects.",
+     check_effects},
+    {"model.form", BP_CHECK_STRUCTURE, "The description is a transformer form: its sizes and its words are possible.",
+     check_form},
+    {"model.request", BP_CHECK_CROSS_STAGE, "The description and the mode are those of the request.", check_request},
+};
+const struct bp_check_group bp_model_checks = BP_GATE_GROUP(rows);
