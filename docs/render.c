@@ -38,6 +38,19 @@ static void add_bindings(struct bp_buf *out, const struct bp_pass *pass)
     bp_buf_addstr(out, comma[0] ? "" : "none");
 }
 
+/* TeX within a table, where a bar would end the cell. */
+static void add_statement(struct bp_buf *out, const char *text)
+{
+    bp_buf_addstr(out, "$`");
+    for (; *text; text++) {
+        if (*text == '|')
+            bp_buf_addstr(out, "\\vert ");
+        else
+            bp_buf_addch(out, *text);
+    }
+    bp_buf_addstr(out, "`$");
+}
+
 static void add_laws(struct bp_buf *out, const struct bp_pass *pass)
 {
     for (size_t g = 0; g < pass->n_laws; g++) {
@@ -46,7 +59,9 @@ static void add_laws(struct bp_buf *out, const struct bp_pass *pass)
             if (g == 0 && i == 0)
                 bp_buf_addstr(out, "\n## Laws\n\nEach is evaluated on the request's symbols and compared with what was "
                                    "built, on every commit.\n\n| law | statement | for | from |\n|---|---|---|---|\n");
-            bp_buf_addf(out, "| `%s` | $`%s`$ | %s | %s |\n", law->id, law->statement, law->condition, law->source);
+            bp_buf_addf(out, "| `%s` | ", law->id);
+            add_statement(out, law->statement);
+            bp_buf_addf(out, " | %s | %s |\n", law->condition, law->source);
         }
     }
 }
