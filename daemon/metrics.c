@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "common/base/version.h"
+
 
 struct metric_row {
     const char *name, *help;

@@ -1,0 +1,325 @@
+#include "daemon/http/connections.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TICK_MS = 250 };
+static const uint64_t second = UINT64_C(1000000000);
+
+/* Marks in the epoll data that are no connection's: a connection has its descriptor in the upper half. */
+static const uint64_t mark_wake = UINT64_MAX, mark_listener = UINT64_MAX - 1;
+
+int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err)
+{
+    *connections = (struct bp_connections){.n_fds = n_fds, .top_fd = -1, .unix_listener = -1};
+    connections->by_fd = calloc(n_fds, sizeof *connections->by_fd);
+    if (!connections->by_fd)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for %zu connections", n_fds);
+    connections->epoll = epoll_create1(EPOLL_CLOEXEC);
+    connections->wake_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = mark_wake};
+    if (connections->epoll < 0 || connections->wake_event < 0 ||
+        epoll_ctl(connections->epoll, EPOLL_CTL_ADD, connections->wake_event, &event)) {
+        bp_fail(err, BP_E_network_failed, "", "no descriptors to watch connections with: %s", strerror(errno));
+        free(connections->by_fd);
+        if (connections->epoll >= 0)
+            close(connections->epoll);
+        if (connections->wake_event >= 0)
+            close(connections->wake_event);
+        return -1;
+    }
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&connections->no_active, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&connections->lock, NULL);
+    return 0;
+}
+
+/* ---- Of one connection ---- */
+
+struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle)
+{
+    if (fd < 0 || (size_t)fd >= connections->n_fds)
+        return NULL;
+    struct bp_connection *connection = &connections->by_fd[fd];
+    pthread_mutex_lock(&connections->lock);
+    *connection = (struct bp_connection){
+        .all = connections,
+        .handle = handle,
+        .fd = fd,
+        .open = true,
+        .serial = connections->next_serial++,
+        .deadline = bp_monotonic_ns() + BP_ARRIVAL_SECONDS * second,
+    };
+    connections->n_open++;
+    if (fd > connections->top_fd)
+        connections->top_fd = fd;
+    pthread_mutex_unlock(&connections->lock);
+    return connection;
+}
+
+void bp_connection_close(struct bp_connection *connection)
+{
+    struct bp_connections *all = connection->all;
+    bp_connection_end(connection);
+    pthread_mutex_lock(&all->lock);
+    connection->open = false;
+    all->n_open--;
+    while (all->top_fd >= 0 && !all->by_fd[all->top_fd].open)
+        all->top_fd--;
+    pthread_mutex_unlock(&all->lock);
+}
+
+void bp_connection_set_deadline(struct bp_connection *connection, unsigned seconds)
+{
+    uint64_t deadline = bp_monotonic_ns() + seconds * second;
+    pthread_mutex_lock(&connection->all->lock);
+    connection->deadline = deadline;
+    pthread_mutex_unlock(&connection->all->lock);
+}
+
+/* Under the lock. */
+static void end_wait(struct bp_connection *connection)
+{
+    struct bp_connections *all = connection->all;
+    connection->waiting = false;
+    all->n_waiting--;
+    epoll_ctl(all->epoll, EPOLL_CTL_DEL, connection->fd, NULL);
+    all->resume(connection->handle);
+}
+
+/* bp_waiter.wake of every connection. The waiter is part of its connection. */
+static void on_wake(struct bp_waiter *waiter, struct bp_answer *answer)
+{
+    struct bp_connection *connection =
+        (struct bp_connection *)(void *)((char *)waiter - offsetof(struct bp_connection, call.waiter));
+    pthread_mutex_lock(&connection->all->lock);
+    connection->answer = answer;
+    if (connection->waiting)
+        end_wait(connection);
+    pthread_mutex_unlock(&connection->all->lock);
+}
+
+bool bp_connection_begin(struct bp_connection *connection)
+{
+    struct bp_connections *all = connection->all;
+    pthread_mutex_lock(&all->lock);
+    bool may = !all->draining;
+    connection->call.waiter = (struct bp_waiter){.wake = on_wake};
+    connection->active = true;
+    all->n_active++;
+    pthread_mutex_unlock(&all->lock);
+    return may;
+}
+
+void bp_connection_end(struct bp_connection *connection)
+{
+    struct bp_connections *all = connection->all;
+    pthread_mutex_lock(&all->lock);
+    struct bp_answer *answer = connection->answer;
+    connection->answer = NULL;
+    if (connection->active && --all->n_active == 0)
+        pthread_cond_broadcast(&all->no_active);
+    connection->active = false;
+    connection->gone = false;
+    connection->deadline = bp_monotonic_ns() + BP_IDLE_SECONDS * second;
+    pthread_mutex_unlock(&all->lock);
+    bp_answer_unref(answer);
+    bp_answer_unref(connection->refusal);
+    connection->refusal = NULL;
+    free(connection->target);
+    connection->target = NULL;
+    connection->started = false;
+    connection->n_read = 0;
+    connection->head = (struct bp_head){0};
+    all->body_bytes -= connection->body.allocated;
+    bp_buf_release(&connection->body);
+}
+
+/* ---- Waiting ---- */
+
+static uint64_t mark_of(const struct bp_connection *connection)
+{
+    return (uint64_t)(uint32_t)connection->fd << 32 | connection->serial;
+}
+
+bool bp_connection_wait(struct bp_connection *connection, void (*suspend)(void *handle))
+{
+    struct bp_connections *all = connection->all;
+    pthread_mutex_lock(&all->lock);
+    bool waits = !connection->answer;
+    if (waits) {
+        /* Without a place in the set a hang-up is not seen before the answer is ready; the deadline still holds. */
+        struct epoll_event event = {.events = EPOLLRDHUP, .data.u64 = mark_of(connection)};
+        epoll_ctl(all->epoll, EPOLL_CTL_ADD, connection->fd, &event);
+        connection->waiting = true;
+        connection->deadline = bp_monotonic_ns() + BP_ANSWER_SECONDS * second;
+        all->n_waiting++;
+        suspend(connection->handle);
+    }
+    pthread_mutex_unlock(&all->lock);
+    return waits;
+}
+
+/* Under the lock: ends a wait from this side. When the service has begun to wake it already, that will end it. */
+static void leave(struct bp_connection *connection, struct bp_answer *answer)
+{
+    if (!bp_service_leave(connection->all->service, &connection->call.waiter)) {
+        bp_answer_unref(answer);
+        return;
+    }
+    connection->answer = answer;
+    connection->gone = !answer;
+    end_wait(connection);
+}
+
+/* ---- The watching thread ---- */
+
+static void on_hang_up(struct bp_connections *connections, uint64_t mark)
+{
+    pthread_mutex_lock(&connections->lock);
+    struct bp_connection *connection = &connections->by_fd[mark >> 32];
+    if (connection->open && connection->waiting && connection->serial == (uint32_t)mark) {
+        bp_metrics_count(connections->metrics, BP_COUNTER_HANG_UPS);
+        leave(connection, NULL);
+    }
+    pthread_mutex_unlock(&connections->lock);
+}
+
+static void on_unix_client(struct bp_connections *connections)
+{
+    int fd = accept4(connections->unix_listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0)
+        connections->accepted(connections->accepted_data, fd);
+}
+
+static struct bp_answer *too_late(void)
+{
+    return bp_problem_say(BP_E_deadline_exceeded, "", "the answer was not ready within %d seconds", BP_ANSWER_SECONDS);
+}
+
+static void enforce_deadlines(struct bp_connections *connections)
+{
+    uint64_t now = bp_monotonic_ns();
+    pthread_mutex_lock(&connections->lock);
+    for (int fd = 0; fd <= connections->top_fd; fd++) {
+        struct bp_connection *connection = &connections->by_fd[fd];
+        if (!connection->open || now < connection->deadline)
+            continue;
+        connection->deadline = UINT64_MAX;
+        bp_metrics_count(connections->metrics, BP_COUNTER_DEADLINES);
+        if (connection->waiting)
+            leave(connection, too_late());
+        else
+            shutdown(fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&connections->lock);
+}
+
+static bool is_stopping(struct bp_connections *connections)
+{
+    pthread_mutex_lock(&connections->lock);
+    bool stopping = connections->stopping;
+    pthread_mutex_unlock(&connections->lock);
+    return stopping;
+}
+
+static void *watch(void *data)
+{
+    struct bp_connections *connections = data;
+    uint64_t next_tick = 0;
+    while (!is_stopping(connections)) {
+        struct epoll_event events[64];
+        int n = epoll_wait(connections->epoll, events, sizeof events / sizeof *events, TICK_MS);
+        for (int i = 0; i < n; i++)
+            if (events[i].data.u64 == mark_listener)
+                on_unix_client(connections);
+            else if (events[i].data.u64 != mark_wake)
+                on_hang_up(connections, events[i].data.u64);
+        if (bp_monotonic_ns() >= next_tick) {
+            enforce_deadlines(connections);
+            next_tick = bp_monotonic_ns() + TICK_MS * (second / 1000);
+        }
+    }
+    return NULL;
+}
+
+int bp_connections_start(struct bp_connections *connections, struct bp_err *err)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = mark_listener};
+    if (connections->unix_listener >= 0 &&
+        epoll_ctl(connections->epoll, EPOLL_CTL_ADD, connections->unix_listener, &event))
+        return bp_fail(err, BP_E_network_failed, "", "the Unix socket cannot be watched: %s", strerror(errno));
+    int failure = pthread_create(&connections->watcher, NULL, watch, connections);
+    if (failure)
+        return bp_fail(err, BP_E_internal, "", "no thread to watch connections: %s", strerror(failure));
+    return 0;
+}
+
+void bp_connections_stop(struct bp_connections *connections)
+{
+    pthread_mutex_lock(&connections->lock);
+    connections->stopping = true;
+    pthread_mutex_unlock(&connections->lock);
+    if (write(connections->wake_event, &(uint64_t){1}, sizeof(uint64_t)) < 0)
+        errno = 0; /* the tick ends the wait as well, a little later */
+    pthread_join(connections->watcher, NULL);
+}
+
+void bp_connections_release(struct bp_connections *connections)
+{
+    close(connections->epoll);
+    close(connections->wake_event);
+    pthread_cond_destroy(&connections->no_active);
+    pthread_mutex_destroy(&connections->lock);
+    free(connections->by_fd);
+}
+
+/* ---- Draining ---- */
+
+/* Under the lock. True when no request is under way. */
+static bool wait_for_none(struct bp_connections *connections, uint64_t until)
+{
+    struct timespec at = {.tv_sec = (time_t)(until / second), .tv_nsec = (long)(until % second)};
+    while (connections->n_active)
+        if (pthread_cond_timedwait(&connections->no_active, &connections->lock, &at) == ETIMEDOUT)
+            break;
+    return connections->n_active == 0;
+}
+
+static void answer_all_waiters(struct bp_connections *connections)
+{
+    for (int fd = 0; fd <= connections->top_fd; fd++) {
+        struct bp_connection *connection = &connections->by_fd[fd];
+        if (connection->open && connection->waiting)
+            leave(connection, bp_problem_say(BP_E_stopping, "", "the daemon stopped before the answer was ready"));
+    }
+}
+
+static void cut_active(struct bp_connections *connections)
+{
+    for (int fd = 0; fd <= connections->top_fd; fd++)
+        if (connections->by_fd[fd].open && connections->by_fd[fd].active)
+            shutdown(fd, SHUT_RDWR);
+}
+
+void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_ns, uint64_t grace_ns)
+{
+    pthread_mutex_lock(&connections->lock);
+    connections->draining = true;
+    if (connections->unix_listener >= 0)
+        epoll_ctl(connections->epoll, EPOLL_CTL_DEL, connections->unix_listener, NULL);
+    if (!wait_for_none(connections, deadline_ns)) {
+        answer_all_waiters(connections);
+        while (!wait_for_none(connections, bp_monotonic_ns() + grace_ns))
+            cut_active(connections);
+    }
+    pthread_mutex_unlock(&connections->lock);
+}

@@ -1,0 +1,84 @@
+/* The open connections by descriptor: their deadlines, and the requests on them that wait for an answer.
+ *
+ * libmicrohttpd times out on inactivity only and does not look at the socket of a suspended connection; a thread of
+ * ours does both. It cuts a connection whose deadline passed, ends the wait of a client that hung up, and answers a
+ * waiter whose time is over.
+ *
+ * One lock guards it all. It is taken before the locks of the service and never inside them; the thread that closes a
+ * descriptor takes it, so a descriptor seen open under it is not somebody else's.
+ */
+#ifndef BP_HTTP_CONNECTIONS_H
+#define BP_HTTP_CONNECTIONS_H
+
+#include <pthread.h>
+
+#include "daemon/http/call.h"
+#include "daemon/http/head.h"
+#include "daemon/metrics.h"
+
+/* Seconds. For a request to arrive whole; for its answer to be ready; for the client to take it; between requests. */
+enum { BP_ARRIVAL_SECONDS = 30, BP_ANSWER_SECONDS = 60, BP_DELIVERY_SECONDS = 120, BP_IDLE_SECONDS = 75 };
+
+/* Beside libmicrohttpd's own state, what we know of a connection and of the one request on it. The HTTP thread owns it
+ * but for what `connections.lock` guards. */
+struct bp_connection {
+    struct bp_call call;
+    char *target; /* owned: the request target, which `call.target` points into */
+    struct bp_buf body;
+    uint64_t n_read; /* of the body, kept or not */
+    struct bp_head head;
+    struct bp_answer *refusal; /* decided before the body was read */
+    size_t route;
+    bool started; /* the handler saw the request */
+
+    /* Under the lock. */
+    struct bp_connections *all;
+    void *handle; /* libmicrohttpd's */
+    int fd;
+    bool open, active, waiting, gone;
+    struct bp_answer *answer; /* brought while or before it waited; or the handler's own */
+    uint32_t serial;
+    uint64_t deadline; /* CLOCK_MONOTONIC, ns; of the connection, or of the wait */
+};
+
+struct bp_connections {
+    pthread_mutex_t lock;
+    pthread_cond_t no_active; /* CLOCK_MONOTONIC */
+    struct bp_connection *by_fd;
+    size_t n_fds;
+    size_t n_open, n_active, n_waiting;
+    int top_fd; /* no open one is above */
+    uint32_t next_serial;
+    uint64_t body_bytes; /* allocated for bodies; the HTTP thread's */
+    bool draining, stopping;
+    int epoll, wake_event;
+    int unix_listener; /* -1: none */
+    pthread_t watcher;
+    struct bp_service *service;
+    struct bp_metrics *metrics;
+    void (*resume)(void *handle);                /* of libmicrohttpd; called under the lock */
+    void (*accepted)(void *data, int fd);        /* a client of the Unix socket */
+    void *accepted_data;
+};
+
+/* Makes the table for descriptors below n_fds. Fill in service, metrics and callbacks before the start. */
+int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err);
+int bp_connections_start(struct bp_connections *connections, struct bp_err *err);
+void bp_connections_stop(struct bp_connections *connections); /* the thread; what it watches may still be open */
+void bp_connections_release(struct bp_connections *connections);
+
+/* HTTP thread. */
+struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle);
+void bp_connection_close(struct bp_connection *connection);
+void bp_connection_set_deadline(struct bp_connection *connection, unsigned seconds);
+bool bp_connection_begin(struct bp_connection *connection); /* the request is to be run; false when draining */
+void bp_connection_end(struct bp_connection *connection);   /* it is over, whether it had begun or not */
+
+/* The route gave no answer: calls `suspend` under the lock, unless the answer came already (then false). */
+bool bp_connection_wait(struct bp_connection *connection, void (*suspend)(void *handle));
+
+/* Stops new requests; waits until those under way are over, at most until `deadline_ns`; then answers every waiter with
+ * 503 and waits as long again as `grace_ns`, then cuts the connections that still have a request. Returns when none has. */
+void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_ns, uint64_t grace_ns);
+
+#endif

@@ -1,0 +1,131 @@
+#include "daemon/http/head.h"
+
+#include <string.h>
+#include <strings.h>
+
+/* RFC 9110 section 5.6.2. */
+static bool is_token(const char *text)
+{
+    static const char marks[] = "!#$%&'*+-.^_`|~";
+    if (!*text)
+        return false;
+    for (; *text; text++) {
+        bool letter_or_digit = (*text >= '0' && *text <= '9') || ((*text | 0x20) >= 'a' && (*text | 0x20) <= 'z');
+        if (!letter_or_digit && !strchr(marks, *text))
+            return false;
+    }
+    return true;
+}
+
+void bp_head_add(struct bp_head *head, const char *name, const char *value)
+{
+    const struct {
+        const char *name, **value;
+        unsigned *count;
+    } fields[] = {
+        {"Host", NULL, &head->n_host},
+        {"Content-Length", &head->content_length, &head->n_content_length},
+        {"Transfer-Encoding", &head->transfer_encoding, &head->n_transfer_encoding},
+        {"Expect", &head->expect, NULL},
+        {"Content-Type", &head->content_type, NULL},
+        {"Prefer", &head->prefer, NULL},
+        {"If-None-Match", &head->if_none_match, NULL},
+    };
+    if (!is_token(name))
+        head->bad_name = true;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (strcasecmp(fields[i].name, name) == 0) {
+            if (fields[i].value)
+                *fields[i].value = value ? value : "";
+            if (fields[i].count)
+                ++*fields[i].count;
+            return;
+        }
+}
+
+int bp_head_check(const struct bp_head *head, const char *version, struct bp_err *err)
+{
+    const char *wrong = NULL;
+    if (head->bad_name)
+        wrong = "a header field's name is not a token";
+    else if (head->n_content_length > 1)
+        wrong = "Content-Length is given twice";
+    else if (head->n_host > 1)
+        wrong = "Host is given twice";
+    else if (head->n_host == 0 && strcmp(version, "HTTP/1.1") == 0)
+        wrong = "Host is missing";
+    else if (head->n_content_length && head->n_transfer_encoding)
+        wrong = "Content-Length and Transfer-Encoding are both given";
+    else if (head->n_transfer_encoding > 1 ||
+             (head->n_transfer_encoding && strcasecmp(head->transfer_encoding, "chunked") != 0))
+        wrong = "the only transfer coding taken is chunked";
+    else if (head->n_content_length && head->content_length[strspn(head->content_length, "0123456789")])
+        wrong = "Content-Length is not a number";
+    if (wrong)
+        return bp_fail(err, BP_E_bad_framing, "", "%s", wrong);
+    if (head->expect && strcasecmp(head->expect, "100-continue") != 0)
+        return bp_fail(err, BP_E_expectation_failed, "", "the only expectation met is 100-continue");
+    return 0;
+}
+
+uint64_t bp_head_content_length(const struct bp_head *head)
+{
+    uint64_t length = 0;
+    for (const char *at = head->content_length; at && *at; at++) {
+        if (length > UINT64_MAX / 10 - 1)
+            return UINT64_MAX;
+        length = length * 10 + (uint64_t)(*at - '0');
+    }
+    return length;
+}
+
+bool bp_head_has_body(const struct bp_head *head)
+{
+    return head->n_transfer_encoding || bp_head_content_length(head) > 0;
+}
+
+bool bp_media_is_json(const char *content_type)
+{
+    static const char json[] = "application/json";
+    if (!content_type || strncasecmp(content_type, json, sizeof json - 1) != 0)
+        return false;
+    const char *rest = content_type + sizeof json - 1;
+    rest += strspn(rest, " \t");
+    return *rest == '\0' || *rest == ';';
+}
+
+bool bp_prefers_async(const char *prefer)
+{
+    static const char async[] = "respond-async";
+    while (prefer && *prefer) {
+        prefer += strspn(prefer, " \t,");
+        size_t n = strcspn(prefer, " \t,;");
+        if (n == sizeof async - 1 && strncasecmp(prefer, async, n) == 0)
+            return true;
+        prefer += strcspn(prefer, ",");
+    }
+    return false;
+}
+
+bool bp_etag_matches(const char *if_none_match, const char *etag)
+{
+    size_t n_etag = strlen(etag);
+    while (if_none_match && *if_none_match) {
+        if_none_match += strspn(if_none_match, " \t,");
+        if (*if_none_match == '*')
+            return true;
+        if (strncmp(if_none_match, "W/", 2) == 0)
+            if_none_match += 2;
+        if (strncmp(if_none_match, etag, n_etag) == 0)
+            return true;
+        if (*if_none_match == '"') {
+            const char *end = strchr(if_none_match + 1, '"');
+            if (!end)
+                return false;
+            if_none_match = end + 1;
+        } else {
+            if_none_match += strcspn(if_none_match, ",");
+        }
+    }
+    return false;
+}

@@ -1,0 +1,45 @@
+/* The framing of a request, judged before anything of it is believed. Pure; any thread. */
+#ifndef BP_HTTP_HEAD_H
+#define BP_HTTP_HEAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+/* Longest body taken. One that is longer, up to BP_BODY_DRAIN, is read and thrown away, so that the refusal arrives; past
+ * that the connection is cut. */
+#define BP_BODY_MAX (UINT64_C(1) << 20)
+#define BP_BODY_DRAIN (4 * BP_BODY_MAX)
+
+/* What a head says, collected from its fields in order. Zero-initialise; borrows the values. */
+struct bp_head {
+    unsigned n_host, n_content_length, n_transfer_encoding;
+    bool bad_name; /* a field's name is not a token: white space before the colon, say */
+    const char *content_length, *transfer_encoding, *expect, *content_type, *prefer, *if_none_match;
+};
+
+/* Adds one field. `value` may be NULL. */
+void bp_head_add(struct bp_head *head, const char *name, const char *value);
+
+/* What is wrong with the framing: bad_framing, expectation_failed. After either nothing that follows on the connection
+ * can be believed: answer and close. */
+int bp_head_check(const struct bp_head *head, const char *version, struct bp_err *err);
+
+/* The length that Content-Length promises; 0 without one. Past 64 bits: UINT64_MAX. */
+uint64_t bp_head_content_length(const struct bp_head *head);
+
+/* Whether a body follows at all. */
+bool bp_head_has_body(const struct bp_head *head);
+
+/* True for application/json, whatever its parameters. NULL is not. */
+bool bp_media_is_json(const char *content_type);
+
+/* True when a Prefer field asks for respond-async (RFC 7240 section 4.1). NULL does not. */
+bool bp_prefers_async(const char *prefer);
+
+/* True when an If-None-Match field lists `etag` (quoted), weakly or not, or is "*". NULL does not. */
+bool bp_etag_matches(const char *if_none_match, const char *etag);
+
+#endif

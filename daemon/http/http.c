@@ -1,0 +1,442 @@
+/* libmicrohttpd, and nothing else of the daemon, lives here. */
+#include "daemon/http/http.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <microhttpd.h>
+
+#include "daemon/http/connections.h"
+#include "daemon/http/routes.h"
+#include "daemon/log.h"
+
+/* Descriptors kept for what is not a connection: database, locks, listeners, epoll sets, the log. At none left
+ * libmicrohttpd spins on accept. */
+enum { RESERVED_FDS = 128, FDS_WANTED = 8192, FDS_MOST = 65536 };
+
+/* Bytes that may be allocated for all bodies together. */
+static const uint64_t body_budget = UINT64_C(256) << 20;
+
+/* For those who wait to get their answer, and for the answers to be taken, when the daemon stops. */
+static const uint64_t drain_ns = UINT64_C(15) * 1000000000, grace_ns = UINT64_C(3) * 1000000000;
+
+struct bp_http {
+    struct MHD_Daemon *daemon;
+    struct bp_connections connections;
+    struct bp_service *service;
+    struct bp_metrics *metrics;
+    int listener;
+    char socket[sizeof((struct sockaddr_un *)0)->sun_path]; /* to unlink; "" for none */
+    unsigned port;
+};
+
+/* ---- Answers ---- */
+
+static void response_free(void *response)
+{
+    MHD_destroy_response(response);
+}
+
+static bool add_header(struct MHD_Response *response, const char *name, const char *value)
+{
+    return !value || !*value || MHD_add_response_header(response, name, value) == MHD_YES;
+}
+
+/* libmicrohttpd's form of the answer; kept with it. NULL when memory runs out. */
+static struct MHD_Response *response_of(struct bp_answer *answer)
+{
+    if (answer->prepared)
+        return answer->prepared;
+    char retry_after[16] = "";
+    if (answer->retry_after)
+        snprintf(retry_after, sizeof retry_after, "%u", answer->retry_after);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(answer->n, answer->body, MHD_RESPMEM_PERSISTENT);
+    if (!response)
+        return NULL;
+    if (!add_header(response, "Content-Type", answer->media_type) || !add_header(response, "ETag", answer->etag) ||
+        !add_header(response, "Location", answer->location) || !add_header(response, "Link", answer->link) ||
+        !add_header(response, "Allow", answer->allow) || !add_header(response, "Retry-After", retry_after) ||
+        !add_header(response, "Preference-Applied", answer->status == 202 ? "respond-async" : NULL) ||
+        !add_header(response, "Cache-Control", answer->immutable ? "public, max-age=31536000, immutable" : NULL) ||
+        !add_header(response, "Connection", answer->close ? "close" : NULL)) {
+        MHD_destroy_response(response);
+        return NULL;
+    }
+    answer->prepared = response;
+    answer->prepared_free = response_free;
+    return response;
+}
+
+/* The connection keeps the answer until the request is over. */
+static enum MHD_Result deliver(struct bp_http *http, struct bp_connection *connection, struct bp_answer *answer)
+{
+    connection->answer = answer;
+    struct MHD_Response *response = response_of(answer);
+    if (!response)
+        return MHD_NO;
+    bp_connection_set_deadline(connection, BP_DELIVERY_SECONDS);
+    bp_metrics_request(http->metrics, connection->route, answer->status);
+    return MHD_queue_response(connection->handle, (unsigned)answer->status, response);
+}
+
+/* ---- A request arrives ---- */
+
+static enum MHD_Result collect_field(void *data, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    (void)kind;
+    bp_head_add(data, name, value);
+    return MHD_YES;
+}
+
+static void refuse(struct bp_connection *connection, const struct bp_err *err, const char *allow, bool close_after)
+{
+    connection->refusal = bp_problem_of(err, &(struct bp_problem_extra){.allow = allow});
+    if (!bp_answer_is_standing(connection->refusal))
+        connection->refusal->close = close_after;
+}
+
+/* Judges everything that is known before the body. Returns whether the refusal, if any, can wait until the body was
+ * read, which keeps the connection usable and lets the refusal arrive. */
+static bool judge(struct bp_http *http, struct bp_connection *connection, const char *method, const char *version)
+{
+    struct bp_err err = {0};
+    const char *allow = NULL;
+    bool framed = bp_head_check(&connection->head, version, &err) == 0;
+    if (framed && bp_target_split(connection->target, &connection->call.target, &err) == 0 &&
+        bp_route_find(&connection->call, method, &connection->route, &allow, &err) == 0) {
+        if (bp_head_content_length(&connection->head) <= BP_BODY_MAX)
+            return true;
+        bp_fail(&err, BP_E_body_too_large, "", "the limit is %llu bytes", (unsigned long long)BP_BODY_MAX);
+    }
+    bool trusted = framed && err.code != BP_E_bad_framing;
+    if (!trusted)
+        bp_metrics_count(http->metrics, BP_COUNTER_BAD_FRAMING);
+    refuse(connection, &err, allow, !trusted || err.code == BP_E_body_too_large);
+    return trusted && !connection->head.expect && bp_head_content_length(&connection->head) <= BP_BODY_DRAIN;
+}
+
+static enum MHD_Result arrive(struct bp_http *http, struct bp_connection *connection, const char *method,
+                              const char *version)
+{
+    connection->started = true;
+    connection->route = bp_routes_n;
+    connection->call = (struct bp_call){.service = http->service, .connections = &http->connections};
+    MHD_get_connection_values(connection->handle, MHD_HEADER_KIND, collect_field, &connection->head);
+    if (judge(http, connection, method, version))
+        return MHD_YES;
+    bp_connection_begin(connection);
+    struct bp_answer *answer = connection->refusal;
+    connection->refusal = NULL;
+    return deliver(http, connection, answer);
+}
+
+/* Mid-body no answer can be given: what is too much is read on and thrown away, up to a point. */
+static enum MHD_Result take_body(struct bp_connection *connection, const char *bytes, size_t n)
+{
+    struct bp_connections *all = connection->all;
+    size_t allocated = connection->body.allocated;
+    connection->n_read += n;
+    if (connection->n_read > BP_BODY_DRAIN)
+        return MHD_NO;
+    if (connection->refusal)
+        return MHD_YES;
+    struct bp_err err = {0};
+    if (connection->n_read > BP_BODY_MAX)
+        bp_fail(&err, BP_E_body_too_large, "", "the limit is %llu bytes", (unsigned long long)BP_BODY_MAX);
+    else if (all->body_bytes + n > body_budget)
+        bp_fail(&err, BP_E_out_of_memory, "", "too many bodies are being read");
+    else
+        bp_buf_add(&connection->body, bytes, n);
+    if (connection->body.failed)
+        bp_fail(&err, BP_E_out_of_memory, "", "no memory for the body");
+    all->body_bytes += connection->body.allocated - allocated;
+    if (err.code) {
+        refuse(connection, &err, NULL, true);
+        all->body_bytes -= connection->body.allocated;
+        bp_buf_release(&connection->body);
+    }
+    return MHD_YES;
+}
+
+/* ---- A request is whole ---- */
+
+static void suspend(void *handle)
+{
+    MHD_suspend_connection(handle);
+}
+
+static void resume(void *handle)
+{
+    MHD_resume_connection(handle);
+}
+
+static struct bp_answer *run_route(struct bp_connection *connection)
+{
+    struct bp_call *call = &connection->call;
+    call->body = connection->body.data ? connection->body.data : "";
+    call->n_body = connection->body.len;
+    call->content_type = connection->head.content_type;
+    call->prefer = connection->head.prefer;
+    call->if_none_match = connection->head.if_none_match;
+    return bp_routes[connection->route].run(call);
+}
+
+static enum MHD_Result run(struct bp_http *http, struct bp_connection *connection)
+{
+    struct bp_answer *answer = connection->refusal;
+    bool may = bp_connection_begin(connection);
+    connection->refusal = NULL;
+    if (!may) {
+        bp_answer_unref(answer);
+        answer = bp_problem_say(BP_E_stopping, "", "the daemon is stopping");
+        if (!bp_answer_is_standing(answer))
+            answer->close = true;
+    }
+    if (!answer)
+        answer = run_route(connection);
+    if (answer)
+        return deliver(http, connection, answer);
+    if (bp_connection_wait(connection, suspend))
+        return MHD_YES;
+    return deliver(http, connection, connection->answer);
+}
+
+static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, const char *url, const char *method,
+                                  const char *version, const char *bytes, size_t *n_bytes, void **context)
+{
+    struct bp_http *http = data;
+    struct bp_connection *connection = *context;
+    (void)handle;
+    (void)url;
+    if (!connection || !connection->target)
+        return MHD_NO;
+    if (!connection->started)
+        return arrive(http, connection, method, version);
+    if (*n_bytes) {
+        enum MHD_Result result = take_body(connection, bytes, *n_bytes);
+        *n_bytes = 0;
+        return result;
+    }
+    if (!connection->active)
+        return run(http, connection);
+    return connection->gone ? MHD_NO : deliver(http, connection, connection->answer);
+}
+
+/* ---- Connections ---- */
+
+static struct bp_connection *connection_of(struct MHD_Connection *handle)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+/* The request line is there: the clock of the request starts. */
+static void *on_target(void *data, const char *target, struct MHD_Connection *handle)
+{
+    struct bp_connection *connection = connection_of(handle);
+    (void)data;
+    if (!connection)
+        return NULL;
+    bp_connection_end(connection); /* of a request that ended before the handler saw it */
+    connection->target = strdup(target);
+    bp_connection_set_deadline(connection, BP_ARRIVAL_SECONDS);
+    return connection;
+}
+
+static void on_completed(void *data, struct MHD_Connection *handle, void **context,
+                         enum MHD_RequestTerminationCode reason)
+{
+    (void)data;
+    (void)handle;
+    (void)reason;
+    if (*context)
+        bp_connection_end(*context);
+    *context = NULL;
+}
+
+static void on_connection(void *data, struct MHD_Connection *handle, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct bp_http *http = data;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *context = info ? bp_connection_open(&http->connections, info->connect_fd, handle) : NULL;
+    } else if (*context) {
+        bp_connection_close(*context);
+        *context = NULL;
+    }
+}
+
+static void on_unix_client(void *data, int fd)
+{
+    struct bp_http *http = data;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    MHD_add_connection(http->daemon, fd, (struct sockaddr *)&address, sizeof address);
+}
+
+static void on_panic(void *data, const char *file, unsigned line, const char *reason)
+{
+    (void)data;
+    bp_log(BP_LOG_ERROR, "libmicrohttpd cannot go on",
+           BP_LOG_FIELDS(BP_LOG_TEXT("file", file), BP_LOG_UINT("line", line),
+                         BP_LOG_TEXT("reason", reason ? reason : "")));
+    abort();
+}
+
+/* ---- Start and stop ---- */
+
+/* How many descriptors there may be, after asking for enough. */
+static size_t descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return 1024;
+    rlim_t wanted = limit.rlim_max < FDS_WANTED ? limit.rlim_max : FDS_WANTED;
+    if (limit.rlim_cur < wanted) {
+        struct rlimit raised = {.rlim_cur = wanted, .rlim_max = limit.rlim_max};
+        if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
+            limit.rlim_cur = wanted;
+    }
+    return limit.rlim_cur < FDS_MOST ? (size_t)limit.rlim_cur : FDS_MOST;
+}
+
+static int listen_tcp(struct bp_http *http, const struct bp_http_options *options, struct bp_err *err)
+{
+    struct sockaddr_storage bound;
+    socklen_t size = sizeof bound;
+    int fd = socket(options->listen->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return bp_fail(err, BP_E_network_failed, "", "no socket: %s", strerror(errno));
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    if (bind(fd, options->listen, options->listen_size) || listen(fd, 1024) ||
+        getsockname(fd, (struct sockaddr *)&bound, &size)) {
+        bp_fail(err, BP_E_network_failed, "", "the address cannot be listened on: %s", strerror(errno));
+        close(fd);
+        return -1;
+    }
+    http->listener = fd;
+    http->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                                   : ((struct sockaddr_in *)&bound)->sin_port);
+    return 0;
+}
+
+/* A socket that a daemon left behind is replaced; one that answers is not, nor anything that is no socket. */
+static int remove_stale(const struct sockaddr_un *address, struct bp_err *err)
+{
+    struct stat status;
+    if (lstat(address->sun_path, &status))
+        return 0;
+    int probe = S_ISSOCK(status.st_mode) ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+    bool stale = probe >= 0 && connect(probe, (const struct sockaddr *)address, sizeof *address) != 0 &&
+                 errno == ECONNREFUSED;
+    if (probe >= 0)
+        close(probe);
+    if (!stale || unlink(address->sun_path))
+        return bp_fail(err, BP_E_network_failed, "", "%s is there already and in use", address->sun_path);
+    return 0;
+}
+
+static int listen_unix(struct bp_http *http, const char *path, struct bp_err *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    if (remove_stale(&address, err))
+        return -1;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* The mode is that of the file bind makes: nobody may connect in between. */
+    mode_t before = umask(0117);
+    bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    umask(before);
+    if (!bound || listen(fd, 1024)) {
+        bp_fail(err, BP_E_network_failed, "", "%s cannot be listened on: %s", path, strerror(errno));
+        if (bound)
+            unlink(path);
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    http->connections.unix_listener = fd;
+    memcpy(http->socket, path, strlen(path) + 1);
+    return 0;
+}
+
+static int start_daemon(struct bp_http *http, size_t n_fds, struct bp_err *err)
+{
+    unsigned limit = n_fds > 2 * RESERVED_FDS ? (unsigned)n_fds - RESERVED_FDS : RESERVED_FDS;
+    MHD_set_panic_func(on_panic, NULL);
+    http->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http,
+        MHD_OPTION_LISTEN_SOCKET, http->listener, MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)BP_IDLE_SECONDS, MHD_OPTION_URI_LOG_CALLBACK, on_target, http, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_END);
+    if (!http->daemon)
+        return bp_fail(err, BP_E_network_failed, "", "the HTTP server did not start: %s", strerror(errno));
+    return 0;
+}
+
+static void http_free(struct bp_http *http)
+{
+    bp_connections_release(&http->connections);
+    if (http->listener >= 0)
+        close(http->listener);
+    if (http->connections.unix_listener >= 0)
+        close(http->connections.unix_listener);
+    if (*http->socket)
+        unlink(http->socket);
+    free(http);
+}
+
+int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, struct bp_err *err)
+{
+    size_t n_fds = descriptors();
+    struct bp_http *http = calloc(1, sizeof *http);
+    if (!http)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the HTTP server");
+    if (bp_connections_init(&http->connections, n_fds, err)) {
+        free(http);
+        return -1;
+    }
+    http->listener = -1;
+    http->service = http->connections.service = options->service;
+    http->metrics = http->connections.metrics = options->metrics;
+    http->connections.resume = resume;
+    http->connections.accepted = on_unix_client;
+    http->connections.accepted_data = http;
+    if (listen_tcp(http, options, err) || (*options->socket && listen_unix(http, options->socket, err)) ||
+        start_daemon(http, n_fds, err)) {
+        http_free(http);
+        return -1;
+    }
+    if (bp_connections_start(&http->connections, err)) {
+        MHD_stop_daemon(http->daemon);
+        http_free(http);
+        return -1;
+    }
+    *ret = http;
+    return 0;
+}
+
+unsigned bp_http_port(const struct bp_http *http)
+{
+    return http->port;
+}
+
+void bp_http_stop(struct bp_http *http)
+{
+    if (!http)
+        return;
+    MHD_quiesce_daemon(http->daemon);
+    shutdown(http->listener, SHUT_RDWR); /* who is in the backlog learns now, not at the end */
+    bp_connections_drain(&http->connections, bp_monotonic_ns() + drain_ns, grace_ns);
+    bp_connections_stop(&http->connections);
+    MHD_stop_daemon(http->daemon);
+    http_free(http);
+}

@@ -1,0 +1,29 @@
+/* The HTTP server: one epoll thread of libmicrohttpd, and one of ours that watches what it does not. */
+#ifndef BP_HTTP_HTTP_H
+#define BP_HTTP_HTTP_H
+
+#include <sys/socket.h>
+
+#include "daemon/service/service.h"
+
+struct bp_http;
+
+struct bp_http_options {
+    const struct sockaddr *listen;
+    socklen_t listen_size;
+    const char *socket; /* path of a Unix socket to serve on as well; "" for none */
+    struct bp_service *service;
+    struct bp_metrics *metrics;
+};
+
+/* Serves from now on. Codes: network_failed, out_of_memory, internal. */
+int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, struct bp_err *err);
+
+/* The port it serves on. */
+unsigned bp_http_port(const struct bp_http *http);
+
+/* Takes no more connections or requests, lets those under way end, answers 503 to who still waits at the deadline, then
+ * stops and frees everything. The service must still run. NULL does nothing. */
+void bp_http_stop(struct bp_http *http);
+
+#endif

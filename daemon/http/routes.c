@@ -1,0 +1,56 @@
+#include "daemon/http/routes.h"
+
+#include <string.h>
+
+const struct bp_route bp_routes[] = {
+#define BP_ROUTE(method, pattern, run, name) {method, pattern, run, name},
+#include "daemon/http/routes.def"
+#undef BP_ROUTE
+};
+const size_t bp_routes_n = sizeof bp_routes / sizeof *bp_routes;
+_Static_assert(sizeof bp_routes / sizeof *bp_routes < BP_METRICS_ROUTES_MAX, "every route has its row of metrics");
+
+const char *const bp_route_names[] = {
+#define BP_ROUTE(method, pattern, run, name) name,
+#include "daemon/http/routes.def"
+#undef BP_ROUTE
+    "none",
+};
+
+static bool matches(const char *pattern, const struct bp_target_path *target, const char *captures[BP_CAPTURES_MAX])
+{
+    size_t n_captures = 0;
+    for (size_t i = 0; i < target->n; i++) {
+        if (*pattern++ != '/')
+            return false;
+        size_t n = strcspn(pattern, "/");
+        if (*pattern == '{' && n_captures < BP_CAPTURES_MAX)
+            captures[n_captures++] = target->segments[i];
+        else if (strlen(target->segments[i]) != n || memcmp(pattern, target->segments[i], n) != 0)
+            return false;
+        pattern += n;
+    }
+    return *pattern == '\0';
+}
+
+int bp_route_find(struct bp_call *call, const char *method, size_t *ret, const char **ret_allow, struct bp_err *err)
+{
+    bool has_get = false, has_post = false;
+    const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+    for (size_t i = 0; i < bp_routes_n; i++) {
+        const char *captures[BP_CAPTURES_MAX] = {NULL};
+        if (!matches(bp_routes[i].pattern, &call->target, captures))
+            continue;
+        if (strcmp(bp_routes[i].method, wanted) == 0) {
+            memcpy(call->captures, captures, sizeof captures);
+            *ret = i;
+            return 0;
+        }
+        has_get |= strcmp(bp_routes[i].method, "GET") == 0;
+        has_post |= strcmp(bp_routes[i].method, "POST") == 0;
+    }
+    if (!has_get && !has_post)
+        return bp_fail(err, BP_E_not_found, "", "there is no such resource");
+    *ret_allow = has_get && has_post ? "GET, HEAD, POST" : has_get ? "GET, HEAD" : "POST";
+    return bp_fail(err, BP_E_method_not_allowed, "", "the methods are %s", *ret_allow);
+}

@@ -1,0 +1,88 @@
+/* What the routes do: joins the pipeline, the jobs and the store.
+ *
+ * Every function that returns an answer gives the caller a reference. Those that take a waiter may return NULL instead:
+ * then waiter->wake brings the answer, once, from a worker or the store's writer, unless bp_service_leave came first.
+ * Called from the HTTP thread but for start, drain and stop, and bp_service_leave, which any thread may call.
+ *
+ * Locks, in the order in which they nest: the HTTP layer's connections, the service, the queue; a cache's. No lock is
+ * held while a waiter is woken.
+ */
+#ifndef BP_SERVICE_SERVICE_H
+#define BP_SERVICE_SERVICE_H
+
+#include "daemon/metrics.h"
+#include "daemon/service/waiter.h"
+#include "daemon/store/store.h"
+
+struct bp_service;
+
+struct bp_service_options {
+    const char *database; /* the store's file, for seeing that somebody else wrote to it */
+    unsigned workers, queue;
+    struct bp_store *store;
+    struct bp_metrics *metrics;
+};
+
+/* Starts the workers and takes up what was accepted and not finished before. */
+int bp_service_start(const struct bp_service_options *options, struct bp_service **ret, struct bp_err *err);
+
+/* Ends the running jobs, leaves the queued ones (what was accepted durably is on disk) and frees everything. Nobody may
+ * be waiting. NULL does nothing. */
+void bp_service_stop(struct bp_service *service);
+
+/* The waiter goes. True: it will not be woken. False: it has been or is just being woken. */
+bool bp_service_leave(struct bp_service *service, struct bp_waiter *waiter);
+
+/* ---- Plans ---- */
+
+/* A POST of a request. `async`: the caller prefers to be answered as soon as the request is on disk. */
+struct bp_answer *bp_service_plan_create(struct bp_service *service, const char *body, size_t n, bool async,
+                                         struct bp_waiter *waiter);
+
+/* `id` as it stands in the URL: a digest or a prefix of one. */
+struct bp_answer *bp_service_plan_get(struct bp_service *service, const char *id);
+
+/* Which plans; NULL, or -1 for the state (of enum bp_plan_state): any. `ret_next` is the cursor of the next page or "". */
+struct bp_plan_query {
+    int state;
+    const char *model, *mode, *cursor;
+    size_t limit;
+};
+struct bp_answer *bp_service_plan_list(struct bp_service *service, const struct bp_plan_query *query,
+                                       char ret_next[BP_STORE_CURSOR_TEXT]);
+
+struct bp_answer *bp_service_trace(struct bp_service *service, const char *plan, const char *entity,
+                                   struct bp_waiter *waiter);
+struct bp_answer *bp_service_diff(struct bp_service *service, const char *a, const char *b, struct bp_waiter *waiter);
+
+/* ---- Replays ---- */
+
+struct bp_answer *bp_service_replay_create(struct bp_service *service, const char *plan, struct bp_waiter *waiter);
+struct bp_answer *bp_service_replay_get(struct bp_service *service, const char *id);
+struct bp_answer *bp_service_replay_list(struct bp_service *service, const char *plan, size_t limit, const char *cursor,
+                                         char ret_next[BP_STORE_CURSOR_TEXT]);
+
+/* ---- Snapshots ---- */
+
+/* The canonical bytes. `validate_only`: the caller means to compare the ETag, so bytes that were checked once need not
+ * be checked against what is stored now. */
+struct bp_answer *bp_service_snapshot_get(struct bp_service *service, const char *digest, bool validate_only);
+struct bp_answer *bp_service_lineage(struct bp_service *service, const char *digest, enum bp_store_direction direction,
+                                     size_t limit, const char *cursor, char ret_next[BP_STORE_CURSOR_TEXT]);
+
+/* ---- What is built in ---- */
+
+struct bp_answer *bp_service_pass_list(void);
+struct bp_answer *bp_service_pass_get(const char *name);
+struct bp_answer *bp_service_model_list(void);
+struct bp_answer *bp_service_model_get(const char *name);
+
+/* ---- How it is ---- */
+
+/* 200 when new work would be taken now, else the problem that stands in its way. */
+struct bp_answer *bp_service_ready(struct bp_service *service);
+
+/* Fills in the gauges the service knows of and leaves the others. */
+void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N]);
+
+#endif
