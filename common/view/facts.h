@@ -1,0 +1,27 @@
+/* The facts of a plan: what one block does and needs on one rank, summed from its portable tasks. Pure; any thread. */
+#ifndef BP_VIEW_FACTS_H
+#define BP_VIEW_FACTS_H
+
+#include "common/ir/distributed_ir.h"
+#include "common/ir/portable_ir.h"
+
+struct bp_sum {
+    uint64_t tasks;
+    struct bp_work work;
+};
+
+struct bp_facts {
+    struct bp_sum all, by_phase[BP_PHASE_N], by_engine[BP_ENGINE_N];
+    struct bp_memory memory;
+    enum bp_mode mode;
+};
+
+/* -1 with quantity_overflow when a total of bytes passes 2^53 - 1. */
+int bp_facts_of(const struct bp_distributed_ir *distributed, const struct bp_portable_ir *portable,
+                struct bp_facts *ret, struct bp_err *err);
+
+/* The `facts` object of api.md, in its order of keys, so the writer must be of `any_order`. Phases and engines without
+ * a task are left out. */
+void bp_facts_write(struct bp_writer *writer, const struct bp_facts *facts);
+
+#endif
