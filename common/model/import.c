@@ -150,9 +150,22 @@ void bp_import_head_dim(struct bp_import *import, const char *heads_key, uint64_
         bp_import_split_heads(import, heads_key);
 }
 
+static bool has_problem(const struct bp_import *import, const char *key)
+{
+    const struct bp_problems *problems = import->reader.problems;
+    char pointer[BP_POINTER_MAX];
+    bp_reader_pointer(&import->reader, key, pointer);
+    for (size_t i = 0; i < problems->n; i++)
+        if (strcmp(problems->at[i].path, pointer) == 0)
+            return true;
+    return false;
+}
+
 void bp_import_refuse(struct bp_import *import, const char *key, const char *what)
 {
     use(import, key);
+    if (has_problem(import, key))
+        return; /* a value that could not be read switches nothing on */
     bp_reader_problem(&import->reader, BP_E_unsupported_feature, key, "%s is not modelled", what);
 }
 

@@ -55,7 +55,7 @@ void bp_import_rotary(struct bp_import *import, const char *key, bool whole_by_d
 /* Refuses a sliding window in force. `window_by_default` and `used_by_default` are the class's. */
 void bp_import_window(struct bp_import *import, bool window_by_default, bool used_by_default);
 
-/* unsupported_feature at the key. */
+/* unsupported_feature at the key, unless the key has a problem already. */
 void bp_import_refuse(struct bp_import *import, const char *key, const char *what);
 
 /* Refuses whatever is left in the config that would change the numbers derived and that the family did not use. */
