@@ -191,7 +191,7 @@ int bp_trace(const struct bp_trace_plan *plan, const char *entity, struct bp_tra
              struct bp_err *err)
 {
     struct bp_trace_link chain[BP_STAGE_N];
-    struct place at;
+    struct place at = {0};
     size_t n = 0;
     if (start_find(plan, entity, &at, err) != 0)
         return -1;
