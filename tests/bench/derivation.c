@@ -15,8 +15,9 @@ static void read_plan(uint64_t index, struct bp_arena *arena, struct bp_request 
     char body[BENCH_REQUEST_MAX];
     struct bp_problems problems = {0};
     struct bp_config config;
+    struct bp_json_position position;
     struct bp_err err = {0};
-    json_t *value = bp_json_parse(body, bench_plan_body(index, body, sizeof(body)), NULL, &err);
+    json_t *value = bp_json_parse(body, bench_plan_body(index, body, sizeof(body)), &position, &err);
     if (!value || bp_request_read(value, arena, &problems, ret, &config) < 0 || !bp_problems_none(&problems))
         bench_die("the request is refused: %s", problems.n ? problems.at[0].message : err.message);
     json_decref(value);

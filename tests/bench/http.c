@@ -86,7 +86,7 @@ static size_t write_text(void *data, uint64_t index, char *into, size_t room)
 
 static void compare_snapshot(uint16_t port, const char *digest, const char *stage)
 {
-    char get[512], match[600], etag[96], name[96];
+    char get[512], match[600], etag[128], name[96];
     snprintf(etag, sizeof(etag), "\"%s\"", digest);
     snprintf(get, sizeof(get), "GET /v1/snapshots/%s HTTP/1.1\r\nHost: localhost\r\n\r\n", digest);
     snprintf(match, sizeof(match), "GET /v1/snapshots/%s HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: %s\r\n\r\n",

@@ -214,9 +214,7 @@ json_t *gen_request(struct gen *gen, const struct gen_shape *shape)
     json_object_set_new(request, "model", json_pack("{s:o}", "transformer",
                                                     model_of(gen, shape, t, multiple(gen, stages, 5), positions)));
     json_object_set_new(request, "workload", workload);
-    if (json_object_size(strategy) > 0 || gen_chance(gen, 50))
-        json_object_set(request, "strategy", strategy);
-    json_decref(strategy);
+    json_object_set_new(request, "strategy", strategy);
     if (shape->target) {
         json_object_set_new(request, "target", json_object());
         put_word(gen, json_object_get(request, "target"), "kind", kinds, 2);

@@ -58,7 +58,7 @@ static void at_least(wide *largest, wide value)
         *largest = value;
 }
 
-static void find_largest(struct ref_plan *plan)
+static void find_largest(const struct ref_request *request, struct ref_plan *plan)
 {
     wide *largest = &plan->largest_bytes;
     for (size_t i = 0; i < plan->n_tasks; i++) {
@@ -73,7 +73,8 @@ static void find_largest(struct ref_plan *plan)
     }
     for (size_t i = 0; i < plan->n_memory; i++)
         at_least(largest, plan->memory[i].bytes);
-    at_least(largest, plan->layout_end);
+    if (request->has_target)
+        at_least(largest, plan->layout_end);
 }
 
 void ref_plan_derive(const struct ref_request *request, struct ref_plan *ret)
@@ -85,7 +86,7 @@ void ref_plan_derive(const struct ref_request *request, struct ref_plan *ret)
     else
         ref_inference_derive(request, ret);
     place(ret);
-    find_largest(ret);
+    find_largest(request, ret);
 }
 
 struct ref_work ref_plan_total(const struct ref_plan *plan, const char *word, size_t *ret_tasks)

@@ -76,7 +76,7 @@ struct ref_plan {
     struct ref_buffer buffers[REF_BUFFERS];
     size_t n_buffers;
     wide layout_end;
-    wide largest_bytes; /* of all byte counts above */
+    wide largest_bytes; /* of all byte counts above; of the layout only with a target */
 };
 
 void ref_plan_derive(const struct ref_request *request, struct ref_plan *ret);
