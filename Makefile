@@ -58,7 +58,7 @@ TESTLIB_SRC = $(wildcard tests/lib/*.c tests/reference/*.c)
 UNIT_SRC = $(wildcard tests/unit/*.c)
 PROPERTY_SRC = $(wildcard tests/property/*.c)
 API_SRC = $(wildcard tests/api/*.c)
-BENCH_SRC = $(wildcard tests/bench/bench_*.c)
+BENCH_SRC = $(wildcard tests/bench/*.c)
 
 objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
@@ -66,7 +66,6 @@ COMMON_LIB = $(BUILD)/libcommon.a
 DAEMON_LIB = $(BUILD)/libdaemon.a
 CLIENT_LIB = $(BUILD)/libclient.a
 TEST_LIB = $(BUILD)/libtest.a
-BENCHES = $(patsubst tests/bench/%.c,$(BUILD)/tests/%,$(BENCH_SRC))
 
 all: $(BUILD)/blueprintd $(BUILD)/blueprint
 
@@ -135,9 +134,9 @@ $(BUILD)/tests/api: $(call objs,$(API_SRC)) $(TEST_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
 
-$(BUILD)/tests/bench_%: $(BUILD)/obj/tests/bench/bench_%.o $(TEST_LIB) $(DAEMON_LIB) $(COMMON_LIB)
+$(BUILD)/tests/bench: $(call objs,$(BENCH_SRC)) $(DAEMON_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
-	$(link) $(DAEMON_LIBS) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
+	$(link) $(DAEMON_LIBS) $(COMMON_LIBS)
 
 $(BUILD)/docs/render: $(call objs,docs/render.c) $(COMMON_LIB)
 	@mkdir -p $(@D)
@@ -187,8 +186,8 @@ demo: deps
 bench: deps
 	@$(MAKE) --no-print-directory bench-built
 
-bench-built: all $(BENCHES)
-	@set -e; for bench in $(BENCHES); do BP_BUILD=$(BUILD) $$bench; done
+bench-built: all $(BUILD)/tests/bench
+	BP_BUILD=$(BUILD) $(BUILD)/tests/bench $(SECTIONS)
 
 docs: $(BUILD)/docs/render
 	$(BUILD)/docs/render docs/passes

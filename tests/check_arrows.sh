@@ -17,7 +17,7 @@ judge() {
         core = "common/ir common/gate common/passes common/pipeline common/view"
         forbid("daemon/store/", core " daemon/jobs/ daemon/service/ daemon/http/")
         forbid("daemon/jobs/", core " daemon/store/ daemon/service/ daemon/http/")
-        forbid("daemon/http/", core " daemon/store/ daemon/jobs/")
+        forbid("daemon/http/", "common/ir common/gate common/passes daemon/store/ daemon/jobs/")
         forbid("daemon/service/", "daemon/http/")
     }
     function forbid(from, to,    parts, count, j) {
@@ -126,7 +126,7 @@ daemon/jobs/x.c "daemon/store/store.h"
 daemon/jobs/x.c "daemon/service/service.h"
 daemon/http/x.c "daemon/store/store.h"
 daemon/http/x.c "daemon/jobs/jobs.h"
-daemon/http/x.c "common/pipeline.h"
+daemon/http/x.c "common/ir/ir.h"
 daemon/service/x.c "daemon/http/http.h"
 daemon/http/x.c <microhttpd.h>
 client/x.c <microhttpd.h>'

@@ -1,0 +1,220 @@
+/* Starting, stopping, crashing and starting again; work that is answered later. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/api/expect.h"
+#include "tests/api/server.h"
+
+enum { MANY = 48, WAIT_MS = 30000 };
+
+/* One of many different requests. */
+static json_t *request_number(int i)
+{
+    json_t *request = with_target(small_request(), i % 2 ? "reference-queue" : "reference-slot", 2, INT64_C(1) << 34);
+    set_at(request, "/workload/sequence_length", json_integer(8 * (i + 1)));
+    return request;
+}
+
+static void nap(long ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+static json_t *wait_for(const char *target)
+{
+    for (int waited = 0; waited < WAIT_MS; waited += 10) {
+        struct reply reply = http_get("%s", target);
+        ck_assert_msg(reply.status == 200, "%s: %d %.500s", target, reply.status, reply.body);
+        const char *state = text_at(reply.json, "/state");
+        if (strcmp(state, "queued") != 0 && strcmp(state, "running") != 0)
+            return reply.json;
+        nap(10);
+    }
+    ck_abort_msg("%s is not done in time", target);
+}
+
+static struct reply post_async(json_t *request)
+{
+    const char *body = json_text(request);
+    return http_call(&(struct call){.method = "POST",
+                                    .target = "/v1/plans",
+                                    .body = body,
+                                    .n = strlen(body),
+                                    .headers = {"Prefer: respond-async"}});
+}
+
+START_TEST(test_lifecycle__what_was_answered_is_there_after_a_restart)
+{
+    json_t *plan = plan_of(request_number(0), 201);
+    struct reply before = http_get("/v1/plans/%s", text_at(plan, "/id"));
+    if (_i)
+        server_kill(&server);
+    else
+        server_stop(&server);
+    server_restart(&server, NULL);
+    struct reply after = http_get("/v1/plans/%s", text_at(plan, "/id"));
+    ck_assert_int_eq(after.status, 200);
+    ck_assert_str_eq(after.body, before.body);
+    plan_of(request_number(0), 200);
+    ck_assert_int_eq(server_metric("blueprint_plans_derived_total"), 0);
+    for (size_t i = 0; i < 4; i++) {
+        const char *digest = text_at(plan, keep_text("/snapshots/%zu/digest", i));
+        ck_assert_int_eq(http_get("/v1/snapshots/%s", digest).status, 200);
+    }
+}
+END_TEST
+
+START_TEST(test_lifecycle__a_preference_to_be_answered_at_once_is_honoured)
+{
+    struct reply reply = post_async(request_number(1));
+    ck_assert_msg(reply.status == 202, "status %d: %.500s", reply.status, reply.body);
+    const char *location = http_header(&reply, "location");
+    ck_assert_ptr_nonnull(location);
+    ck_assert_str_eq(location, keep_text("/v1/plans/%s", text_at(reply.json, "/id")));
+    json_t *plan = wait_for(location);
+    ck_assert_str_eq(text_at(plan, "/state"), "committed");
+    /* The same plan as without the preference. */
+    ck_assert_str_eq(text_at(plan_of(request_number(1), 200), "/id"), text_at(plan, "/id"));
+    struct reply again = post_async(request_number(1));
+    ck_assert_int_eq(again.status, 200);
+}
+END_TEST
+
+START_TEST(test_lifecycle__a_preference_does_not_hide_a_bad_request)
+{
+    json_t *request = request_number(0);
+    set_at(request, "/workload/dtype", json_string("float64"));
+    struct reply reply = post_async(request);
+    expect_problem(&reply, 422, "unknown_value");
+}
+END_TEST
+
+START_TEST(test_lifecycle__what_was_accepted_is_finished_after_a_crash)
+{
+    static const char *locations[MANY];
+    for (int i = 0; i < MANY; i++) {
+        struct reply reply = post_async(request_number(i));
+        ck_assert_int_eq(reply.status, 202);
+        locations[i] = http_header(&reply, "location");
+    }
+    server_kill(&server);
+    server_restart(&server, NULL);
+    for (int i = 0; i < MANY; i++)
+        ck_assert_str_eq(text_at(wait_for(locations[i]), "/state"), "committed");
+    ck_assert_int_eq(server_count(&server, "SELECT count(*) FROM plans WHERE state = 'committed'"), MANY);
+}
+END_TEST
+
+/* In a child of its own, so that the requests are under way when the signal comes. */
+static pid_t post_many(void)
+{
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child)
+        return child;
+    static struct call calls[MANY];
+    static struct reply replies[MANY];
+    for (int i = 0; i < MANY; i++) {
+        const char *body = json_text(request_number(i));
+        calls[i] = (struct call){.method = "POST", .target = "/v1/plans", .body = body, .n = strlen(body)};
+    }
+    http_call_together(calls, MANY, replies);
+    int strange = 0, created = 0;
+    for (int i = 0; i < MANY; i++) {
+        created += replies[i].status == 201;
+        strange += replies[i].status != 201 && replies[i].status != 503 && replies[i].status != 0;
+    }
+    FILE *file = fopen(keep_text("%s/created", server.directory), "w");
+    if (!file || strange)
+        _exit(1);
+    fprintf(file, "%d", created);
+    _exit(fclose(file) ? 1 : 0);
+}
+
+START_TEST(test_lifecycle__a_stop_while_busy_loses_nothing_that_was_answered)
+{
+    pid_t child = post_many();
+    nap(5 * _i);
+    server_stop(&server);
+    struct server poster = {.pid = child};
+    ck_assert_int_eq(server_wait(&poster), 0);
+    int created = -1;
+    FILE *file = fopen(keep_text("%s/created", server.directory), "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "%d", &created), 1);
+    fclose(file);
+    server_restart(&server, NULL);
+    ck_assert_int_ge(server_count(&server, "SELECT count(*) FROM plans WHERE state = 'committed'"), created);
+    for (int i = 0; i < MANY; i++) {
+        struct reply reply = post_plan(request_number(i));
+        ck_assert(reply.status == 200 || reply.status == 201);
+    }
+}
+END_TEST
+
+START_TEST(test_lifecycle__a_second_daemon_on_the_database_is_refused)
+{
+    const char *log = keep_text("%s/other", server.directory);
+    ck_assert_int_eq(server_refuses(server.database, log, NULL), 1);
+    const char *alias = keep_text("%s/alias.db", server.directory);
+    ck_assert_int_eq(symlink("blueprint.db", alias), 0);
+    ck_assert_int_eq(server_refuses(alias, log, NULL), 1);
+    plan_of(request_number(0), 201);
+}
+END_TEST
+
+static const char *const bad_arguments[][3] = {
+    {"--no-such-option", NULL},
+    {"--workers", "0", NULL},
+    {"--listen", "nowhere", NULL},
+    {"--log-level", "loud", NULL},
+    {"--queue", NULL},
+    {"--config", "/nonexistent/file.ini", NULL},
+};
+
+START_TEST(test_lifecycle__a_bad_command_line_is_a_usage_error)
+{
+    const char *log = keep_text("%s/other", server.directory), *database = keep_text("%s/other.db", server.directory);
+    struct stat status;
+    ck_assert_int_eq(server_refuses(database, log, bad_arguments[_i]), 2);
+    ck_assert_int_eq(stat(log, &status), 0);
+    ck_assert_int_gt(status.st_size, 0);
+    ck_assert_int_eq(stat(database, &status), -1);
+}
+END_TEST
+
+START_TEST(test_lifecycle__a_database_that_cannot_be_opened_is_an_error)
+{
+    const char *log = keep_text("%s/other", server.directory);
+    ck_assert_int_eq(server_refuses(keep_text("%s/no/such/directory.db", server.directory), log, NULL), 1);
+}
+END_TEST
+
+START_TEST(test_lifecycle__interrupt_stops_as_terminate_does)
+{
+    plan_of(request_number(0), 201);
+    ck_assert_int_eq(kill(server.pid, SIGINT), 0);
+    ck_assert_int_eq(server_wait(&server), 0);
+}
+END_TEST
+
+Suite *suite_lifecycle(void)
+{
+    Suite *suite = suite_create("api lifecycle");
+    TCase *tcase = server_tcase(suite, "lifecycle");
+    tcase_add_loop_test(tcase, test_lifecycle__what_was_answered_is_there_after_a_restart, 0, 2);
+    tcase_add_test(tcase, test_lifecycle__a_preference_to_be_answered_at_once_is_honoured);
+    tcase_add_test(tcase, test_lifecycle__a_preference_does_not_hide_a_bad_request);
+    tcase_add_test(tcase, test_lifecycle__what_was_accepted_is_finished_after_a_crash);
+    tcase_add_loop_test(tcase, test_lifecycle__a_stop_while_busy_loses_nothing_that_was_answered, 0, 6);
+    tcase_add_test(tcase, test_lifecycle__a_second_daemon_on_the_database_is_refused);
+    tcase_add_loop_test(tcase, test_lifecycle__a_bad_command_line_is_a_usage_error, 0,
+                        (int)(sizeof bad_arguments / sizeof *bad_arguments));
+    tcase_add_test(tcase, test_lifecycle__a_database_that_cannot_be_opened_is_an_error);
+    tcase_add_test(tcase, test_lifecycle__interrupt_stops_as_terminate_does);
+    return suite;
+}
