@@ -1,9 +1,9 @@
-/* The real client against the real daemon: what it prints, and what its exit status says. */
+/* The command-line program against a real daemon: what it prints, and what its exit status says. */
 #include <fcntl.h>
-#include <stdarg.h>
+#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,395 +12,293 @@
 
 enum { WORDS_MAX = 12 };
 
-static struct {
-    int status; /* -1: a signal ended it */
-    char *out, *err;
-    size_t n_out;
-} ran;
+struct run {
+    int status;
+    const char *out, *err;
+};
 
-static char *read_all(int fd, size_t *ret_n)
+static const char *contents(const char *path)
 {
-    size_t n = 0, allocated = 1 << 16;
-    char *text = malloc(allocated);
-    for (ssize_t got = 1; text && got > 0; n += (size_t)(got > 0 ? got : 0)) {
-        if (n + 1 == allocated)
-            text = realloc(text, allocated *= 2);
-        ck_assert_ptr_nonnull(text);
-        got = read(fd, text + n, allocated - n - 1);
-    }
+    static char text[1 << 20];
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
     text[n] = '\0';
-    *ret_n = n;
-    return text;
+    return keep_text("%s", text);
 }
 
-/* Runs the client with these words (split at blanks) and `input` as its standard input, its errors in a file. */
-static int run_with(const char *input, const char *format, va_list args)
+/* Becomes `blueprint WORDS...` with its three streams on files. */
+static void become(const char *const *words, const char *in, const char *out, const char *err)
 {
-    char line[1024], path[256], *words[WORDS_MAX] = {"blueprint", "--server", server.url};
-    vsnprintf(line, sizeof line, format, args);
-    size_t n_words = 3;
-    for (char *rest = line, *word; (word = strsep(&rest, " ")) && n_words < WORDS_MAX - 1;)
-        words[n_words++] = word;
-    int in[2], out[2];
-    ck_assert_int_eq(pipe2(in, O_CLOEXEC), 0);
-    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
-    snprintf(path, sizeof path, "%s/client.err", server.directory);
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        int err = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        if (dup2(in[0], 0) == 0 && dup2(out[1], 1) == 1 && dup2(err, 2) == 2)
-            execv(server_program("blueprint"), words);
-        _exit(127);
-    }
-    close(in[0]);
-    close(out[1]);
-    ck_assert_int_eq(write(in[1], input, strlen(input)), (ssize_t)strlen(input));
-    close(in[1]);
-    free(ran.out);
-    free(ran.err);
-    ran.out = read_all(out[0], &ran.n_out);
-    close(out[0]);
-    int status = 0, err = open(path, O_RDONLY);
-    size_t n_err;
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    ran.err = read_all(err, &n_err);
-    close(err);
-    ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return ran.status;
+    const char *argv[WORDS_MAX + 2] = {"blueprint"};
+    for (size_t i = 0; i < WORDS_MAX && words[i]; i++)
+        argv[i + 1] = words[i];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (dup2(open(in, O_RDONLY), 0) >= 0 && dup2(open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600), 1) >= 0 &&
+        dup2(open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600), 2) >= 0)
+        execv(server_program("blueprint"), (char *const *)(uintptr_t)argv);
+    _exit(127);
 }
 
-static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int run(const char *format, ...)
+/* Runs `blueprint WORDS...` with `input` on its standard input. */
+static struct run run(const char *const words[WORDS_MAX], const char *input)
 {
-    va_list args;
-    va_start(args, format);
-    int status = run_with("", format, args);
-    va_end(args);
-    return status;
+    const char *in = keep_text("%s/cli.in", server.directory), *out = keep_text("%s/cli.out", server.directory);
+    const char *err = keep_text("%s/cli.err", server.directory);
+    FILE *file = fopen(in, "w");
+    ck_assert(file && fputs(input ? input : "", file) >= 0 && fclose(file) == 0);
+    struct server child = {.pid = fork()};
+    ck_assert_int_ge(child.pid, 0);
+    if (child.pid == 0)
+        become(words, in, out, err);
+    struct run result = {.status = server_wait(&child)};
+    result.out = contents(out);
+    result.err = contents(err);
+    ck_assert_ptr_null(strstr(result.err, "Sanitizer"));
+    return result;
 }
 
-static int run_on(const char *input, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int run_on(const char *input, const char *format, ...)
+#define RUN(...) run((const char *const[WORDS_MAX]){"--server", server.url, __VA_ARGS__}, NULL)
+
+static void expect_status(const struct run *run, int status)
 {
-    va_list args;
-    va_start(args, format);
-    int status = run_with(input, format, args);
-    va_end(args);
-    return status;
+    ck_assert_msg(run->status == status, "exit status %d, expected %d\n%.1500s\n%.1500s", run->status, status, run->out,
+                  run->err);
 }
 
-static void expect_out(const char *text)
+static void expect_text(const char *text, const char *wanted)
 {
-    ck_assert_msg(strstr(ran.out, text), "no \"%s\" in:\n%s\nerrors:\n%s", text, ran.out, ran.err);
+    ck_assert_msg(strstr(text, wanted), "no \"%s\" in:\n%.3000s", wanted, text);
 }
 
-static void expect_err(const char *text)
+static json_t *targeted(void)
 {
-    ck_assert_msg(strstr(ran.err, text), "no \"%s\" in:\n%s", text, ran.err);
+    return with_target(small_request(), "reference-queue", 2, INT64_C(1) << 34);
 }
 
-static json_t *queue_request(json_int_t memory)
-{
-    return with_target(small_request(), "reference-queue", 2, memory);
-}
-
-static const json_int_t plenty = INT64_C(1) << 34;
-
-/* The first 12 hex digits of a digest: a prefix that names it. */
-static const char *prefix(const char *digest)
-{
-    return keep_text("%.12s", strchr(digest, ':') + 1);
-}
-
-START_TEST(test_cli__a_plan_is_summed_up)
-{
-    ck_assert_int_eq(run_on(json_text(queue_request(plenty)), "plan -"), 0);
-    json_t *plan = plan_of(queue_request(plenty), 200);
-    expect_out(text_at(plan, "/id"));
-    expect_out("state        committed\n");
-    expect_out("model        small\n");
-    expect_out(text_at(plan, "/model/parameters"));
-    static const char *const stages[] = {"model", "distributed", "portable", "concrete"};
-    for (size_t i = 0; i < 4; i++)
-        expect_out(digest_of(plan, stages[i]));
-    expect_out("phase forward");
-    expect_out("engine matrix");
-    expect_out(text_at(plan, "/facts/operations"));
-    expect_out(text_at(plan, "/facts/by_phase/weight_gradient/operations"));
-    expect_out(keep_text("%lld", (long long)int_at(plan, "/facts/memory/optimizer")));
-    expect_out("GiB");
-    ck_assert_str_eq(ran.err, "");
-}
-END_TEST
-
-START_TEST(test_cli__a_file_is_planned_like_standard_input)
+static const char *request_file(json_t *request)
 {
     const char *path = keep_text("%s/request.json", server.directory);
     FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    fputs(json_text(small_request()), file);
-    fclose(file);
-    ck_assert_int_eq(run("plan %s", path), 0);
-    expect_out(text_at(plan_of(small_request(), 200), "/id"));
-    ck_assert_int_eq(run("plan %s.not", path), 2);
-    expect_err("No such file");
+    ck_assert(file && fputs(json_text(request), file) >= 0 && fclose(file) == 0);
+    return path;
+}
+
+START_TEST(test_cli__plan_prints_a_summary_of_what_the_daemon_derived)
+{
+    struct run made = RUN("plan", request_file(targeted()));
+    expect_status(&made, 0);
+    json_t *plan = plan_of(targeted(), 200);
+    expect_text(made.out, text_at(plan, "/id"));
+    expect_text(made.out, "committed");
+    static const char *const stages[] = {"model", "distributed", "portable", "concrete"};
+    for (size_t i = 0; i < 4; i++)
+        expect_text(made.out, digest_of(plan, stages[i]));
+    expect_text(made.out, "activation_gradient");
+    expect_text(made.out, text_at(plan, "/facts/by_phase/forward/operations"));
+    expect_text(made.out, "stored_activations");
+    expect_text(made.out, keep_text("%lld", (long long)int_at(plan, "/facts/memory/weights")));
+    expect_text(made.out, "GiB");
+}
+END_TEST
+
+START_TEST(test_cli__plan_reads_standard_input)
+{
+    const char *const words[WORDS_MAX] = {"--server", server.url, "plan", "-"};
+    struct run made = run(words, json_text(targeted()));
+    expect_status(&made, 0);
+    expect_text(made.out, text_at(plan_of(targeted(), 200), "/id"));
 }
 END_TEST
 
 START_TEST(test_cli__json_is_the_answer_as_it_came)
 {
-    json_t *plan = plan_of(queue_request(plenty), 201);
-    const char *id = text_at(plan, "/id");
-    struct reply reply = http_get("/v1/plans/%s", id);
-    ck_assert_int_eq(run("--json show %s", id), 0);
-    ck_assert_str_eq(ran.out, reply.body);
-    reply = http_get("/v1/snapshots/%s", digest_of(plan, "portable"));
-    ck_assert_int_eq(run("show %s --stage portable --json", prefix(id)), 0);
-    ck_assert_uint_eq(ran.n_out, reply.n);
-    ck_assert_str_eq(ran.out, reply.body);
+    json_t *plan = plan_of(targeted(), 201);
+    struct run shown = RUN("--json", "show", text_at(plan, "/id"));
+    expect_status(&shown, 0);
+    ck_assert_str_eq(shown.out, http_get("/v1/plans/%s", text_at(plan, "/id")).body);
+    struct run snapshot = RUN("--json", "snapshot", digest_of(plan, "portable"));
+    expect_status(&snapshot, 0);
+    ck_assert_str_eq(snapshot.out, http_get("/v1/snapshots/%s", digest_of(plan, "portable")).body);
 }
 END_TEST
 
-START_TEST(test_cli__stages_print_as_tables)
+START_TEST(test_cli__show_stage_prints_its_tasks)
 {
-    json_t *plan = plan_of(queue_request(plenty), 201);
-    const char *id = prefix(text_at(plan, "/id"));
-    ck_assert_int_eq(run("show %s --stage model", id), 0);
-    expect_out("transformer.decoder_training");
-    expect_out("hidden_size");
-    ck_assert_int_eq(run("show %s --stage distributed", id), 0);
-    expect_out("mesh axis");
-    expect_out("attention.query.parameters");
-    ck_assert_int_eq(run("show %s --stage=portable", id), 0);
-    expect_out("attention.query.forward");
-    expect_out("matrix-multiply");
-    expect_out("optimizer_state");
-    ck_assert_int_eq(run("show %s --stage concrete", id), 0);
-    expect_out("reference/");
-    expect_out("commands in issue order");
-    ck_assert_int_eq(run("snapshot %s", prefix(digest_of(plan, "portable"))), 0);
-    expect_out("attention.query.forward");
-    ck_assert_int_eq(run("show %s --stage concrete", text_at(plan_of(small_request(), 201), "/id")), 1);
-    expect_err("no concrete snapshot");
-    ck_assert_int_eq(run("show %s --stage nonsense", id), 2);
-}
-END_TEST
-
-START_TEST(test_cli__a_trace_leads_from_a_command_to_the_model)
-{
-    json_t *plan = plan_of(queue_request(plenty), 201);
-    const char *command = text_at(snapshot_of(plan, "concrete"), "/commands/3/id");
-    ck_assert_int_eq(run("trace %s %s", prefix(text_at(plan, "/id")), command), 0);
-    static const char *const order[] = {"concrete: ", "<- portable: ", "<- distributed: ", "<- model: "};
-    const char *at_out = ran.out;
-    for (size_t i = 0; i < 4; i++) {
-        at_out = strstr(at_out, order[i]);
-        ck_assert_msg(at_out, "no \"%s\", in order, in:\n%s", order[i], ran.out);
+    json_t *plan = plan_of(targeted(), 201), *task;
+    struct run shown = RUN("show", keep_text("%.12s", text_at(plan, "/id") + 7), "--stage", "portable");
+    expect_status(&shown, 0);
+    size_t i;
+    json_array_foreach(at(snapshot_of(plan, "portable"), "/tasks"), i, task)
+    {
+        expect_text(shown.out, text_at(task, "/name"));
+        expect_text(shown.out, text_at(task, "/workload/operations"));
     }
-    expect_out(command);
-    expect_out("transformer.decoder_training");
+    struct run none = RUN("show", text_at(plan_of(small_request(), 201), "/id"), "--stage", "concrete");
+    ck_assert_int_ne(none.status, 0);
 }
 END_TEST
 
-START_TEST(test_cli__lineage_reaches_the_model)
+START_TEST(test_cli__trace_prints_the_chain)
 {
-    json_t *plan = plan_of(queue_request(plenty), 201);
-    ck_assert_int_eq(run("lineage %s", prefix(digest_of(plan, "concrete"))), 0);
-    expect_out(digest_of(plan, "model"));
-    expect_out("distribute-transformer-training");
-    ck_assert_int_eq(run("lineage %s --direction descendants", digest_of(plan, "model")), 0);
-    expect_out(digest_of(plan, "concrete"));
-    ck_assert_int_eq(run("lineage %s --direction sideways", digest_of(plan, "model")), 4);
-    expect_err("invalid_query");
+    json_t *plan = plan_of(targeted(), 201);
+    const char *command = text_at(snapshot_of(plan, "concrete"), "/commands/5/id");
+    struct run trace = RUN("trace", text_at(plan, "/id"), command);
+    expect_status(&trace, 0);
+    struct reply reply = http_get("/v1/plans/%s/trace/%s", text_at(plan, "/id"), command);
+    for (size_t i = 0; i < 4; i++) {
+        expect_text(trace.out, text_at(reply.json, keep_text("/chain/%zu/stage", i)));
+        expect_text(trace.out, text_at(reply.json, keep_text("/chain/%zu/name", i)));
+    }
+    expect_text(trace.out, "transformer.decoder_training");
 }
 END_TEST
 
-START_TEST(test_cli__replay_says_identical_or_where_it_differs)
+START_TEST(test_cli__replay_says_identical_or_names_the_first_difference)
 {
-    json_t *plan = plan_of(queue_request(plenty), 201);
-    const char *id = text_at(plan, "/id");
-    ck_assert_int_eq(run("replay %s", id), 0);
-    expect_out("verdict      identical\n");
+    json_t *plan = plan_of(targeted(), 201);
+    struct run same = RUN("replay", text_at(plan, "/id"));
+    expect_status(&same, 0);
+    expect_text(same.out, "identical");
     server_stop(&server);
-    server_sql(&server, "UPDATE snapshots SET data = zeroblob(length(data)) WHERE stage = 'portable'");
+    server_sql(&server, keep_text("UPDATE snapshots SET data = zeroblob(length(data)) WHERE digest = x'%s'",
+                                  digest_of(plan, "distributed") + 7));
     server_restart(&server, NULL);
-    ck_assert_int_eq(run("replay %s", prefix(id)), 1);
-    expect_out("verdict      divergent\n");
-    expect_out("portable     divergent");
-    expect_out("snapshot_corrupt");
-    ck_assert_int_eq(run("--json replay %s", id), 1);
-    ck_assert_str_eq(text_at(json_of(ran.out), "/verdict"), "divergent");
-    ck_assert_int_eq(run("show %s --stage portable", id), 4);
-    expect_err("snapshot_corrupt");
+    struct run differs = RUN("replay", text_at(plan, "/id"));
+    expect_status(&differs, 1);
+    expect_text(differs.out, "divergent");
+    expect_text(differs.out, "snapshot_corrupt");
 }
 END_TEST
 
 START_TEST(test_cli__diff_shows_both_sides)
 {
-    json_t *wide = small_request();
-    set_at(wide, "/strategy/tensor_parallel", json_integer(4));
-    const char *a = text_at(plan_of(small_request(), 201), "/id"), *b = text_at(plan_of(wide, 201), "/id");
-    ck_assert_int_eq(run("diff %s %s", prefix(a), prefix(b)), 0);
-    expect_out("model        same");
-    expect_out("distributed  differs");
-    expect_out("/strategy/tensor_parallel  2  4");
-    expect_out("/memory/weights");
-    ck_assert_int_eq(run("diff %s %s", a, a), 0);
-    expect_out("the requests are the same");
-    expect_out("the facts are the same");
+    json_t *a = plan_of(small_request(), 201), *changed = small_request();
+    set_at(changed, "/strategy/recompute", json_string("full"));
+    json_t *b = plan_of(changed, 201);
+    struct run diff = RUN("diff", text_at(a, "/id"), text_at(b, "/id"));
+    expect_status(&diff, 0);
+    expect_text(diff.out, "/strategy/recompute");
+    expect_text(diff.out, "full");
+    expect_text(diff.out, keep_text("%lld", (long long)int_at(a, "/facts/memory/stored_activations")));
+    expect_text(diff.out, keep_text("%lld", (long long)int_at(b, "/facts/memory/activation_checkpoint")));
 }
 END_TEST
 
-START_TEST(test_cli__lists_plans_a_page_at_a_time)
+START_TEST(test_cli__list_and_lineage_name_what_is_stored)
 {
-    ck_assert_int_eq(run("list"), 0);
-    expect_out("no plans\n");
-    const char *first = text_at(plan_of(small_request(), 201), "/id");
-    const char *second = text_at(plan_of(queue_request(plenty), 201), "/id");
-    ck_assert_int_eq(run("list --limit 1"), 0);
-    expect_out(prefix(second));
-    ck_assert_ptr_null(strstr(ran.out, prefix(first)));
-    char *cursor = strstr(ran.out, "--cursor ");
-    ck_assert_ptr_nonnull(cursor);
-    cursor[strcspn(cursor, "\n")] = '\0';
-    ck_assert_int_eq(run("list --limit 1 %s", keep_text("%s", cursor)), 0);
-    expect_out(prefix(first));
-    ck_assert_int_eq(run("list --mode inference"), 0);
-    expect_out("no plans\n");
-    ck_assert_int_eq(run("list --limit 0"), 4);
-    expect_err("invalid_query");
+    json_t *plan = plan_of(targeted(), 201);
+    struct run list = RUN("list", "--mode", "training", "--limit", "5");
+    expect_status(&list, 0);
+    expect_text(list.out, keep_text("%.20s", text_at(plan, "/id")));
+    expect_text(list.out, "small");
+    struct run lineage = RUN("lineage", digest_of(plan, "concrete"));
+    expect_status(&lineage, 0);
+    expect_text(lineage.out, "bind-reference-queue");
+    expect_text(lineage.out, "distribute-transformer-training");
 }
 END_TEST
 
-START_TEST(test_cli__passes_and_models_are_readable)
+START_TEST(test_cli__passes_print_theory_laws_and_references)
 {
-    ck_assert_int_eq(run("passes"), 0);
-    expect_out("bind-reference-slot");
-    ck_assert_int_eq(run("passes distribute-transformer-training"), 0);
-    expect_out("THEORY");
-    expect_out("W_{\\mathrm{QKV}}");
-    expect_out("law.qkv");
-    expect_out("arxiv.org");
-    ck_assert_int_eq(run("models"), 0);
-    expect_out("gpt3-175b");
-    ck_assert_int_eq(run("models gpt2"), 0);
-    expect_out("124439808");
-    ck_assert_int_eq(run("models nonsense"), 4);
-    expect_err("not_found");
+    struct run all = RUN("passes");
+    expect_status(&all, 0);
+    expect_text(all.out, "bind-reference-slot");
+    struct run one = RUN("passes", "distribute-transformer-training");
+    expect_status(&one, 0);
+    struct reply pass = http_get("/v1/passes/distribute-transformer-training");
+    size_t i;
+    json_t *item;
+    json_array_foreach(at(pass.json, "/laws"), i, item)
+        expect_text(one.out, text_at(item, "/id"));
+    json_array_foreach(at(pass.json, "/checks"), i, item)
+        expect_text(one.out, text_at(item, "/id"));
+    json_array_foreach(at(pass.json, "/references"), i, item)
+        expect_text(one.out, keep_text("%.20s", text_at(item, "/citation")));
+    expect_text(one.out, "\\[");
 }
 END_TEST
 
-START_TEST(test_cli__a_refusal_names_every_problem)
+START_TEST(test_cli__models_print_the_catalogue)
 {
-    json_t *request = small_request();
-    set_at(request, "/strategy/tensor_parallel", json_integer(3));
-    set_at(request, "/workload/nonsense", json_true());
-    ck_assert_int_eq(run_on(json_text(request), "plan -"), 4);
-    ck_assert_str_eq(ran.out, "");
-    expect_err("answered 400 invalid_request");
-    expect_err("/workload/nonsense: unknown_key: ");
-    expect_err("not_divisible: ");
-    ck_assert_int_eq(run_on("{\"model\":\n  nonsense}", "plan -"), 4);
-    expect_err("<stdin>:2:");
-    expect_err("invalid_json: ");
-    ck_assert_int_eq(run_on("", "plan -"), 4);
-    expect_err("empty_body");
-    ck_assert_int_eq(run("show 00000000"), 4);
-    expect_err("not_found");
-    ck_assert_int_eq(run("show xyz"), 4);
-    expect_err("invalid_id");
-    ck_assert_int_eq(run("--json show xyz"), 4);
-    ck_assert_str_eq(text_at(json_of(ran.out), "/code"), "invalid_id");
+    struct run all = RUN("models");
+    expect_status(&all, 0);
+    expect_text(all.out, "gpt3-175b");
+    struct run one = RUN("models", "llama-3.1-8b");
+    expect_status(&one, 0);
+    expect_text(one.out, "8030261248");
 }
 END_TEST
 
 START_TEST(test_cli__a_rejected_plan_is_a_negative_answer)
 {
-    const char *request = json_text(queue_request(1));
-    ck_assert_int_eq(run_on(request, "plan -"), 1);
-    expect_out("state        rejected\n");
-    expect_out("capacity_exceeded");
-    ck_assert_int_eq(run_on(request, "--json plan -"), 1);
-    const char *id = text_at(json_of(ran.out), "/plan");
-    ck_assert_int_eq(run("show %s", id), 0);
-    expect_out("state        rejected\n");
-    expect_out("capacity_exceeded");
+    struct run rejected = RUN("plan", request_file(with_target(small_request(), "reference-queue", 2, 1)));
+    expect_status(&rejected, 1);
+    expect_text(rejected.out, "capacity_exceeded");
 }
 END_TEST
 
-START_TEST(test_cli__text_from_a_request_does_not_drive_the_terminal)
+START_TEST(test_cli__a_refused_request_names_every_problem)
 {
     json_t *request = small_request();
-    set_at(request, "/model/transformer/name", json_string("evil\x1b[31m\xc2\x9b"));
-    ck_assert_int_eq(run_on(json_text(request), "plan -"), 0);
-    expect_out("model        evil?[31m?\n");
-    ck_assert_int_eq(run("list"), 0);
-    ck_assert_ptr_null(strchr(ran.out, 0x1b));
-    set_at(request, "/a\x1b[2J", json_true());
-    ck_assert_int_eq(run_on(json_text(request), "plan -"), 4);
-    expect_err("/a?[2J: unknown_key");
-    ck_assert_ptr_null(strchr(ran.err, 0x1b));
+    set_at(request, "/workload/dtype", json_string("float64"));
+    set_at(request, "/strategy/zero_stage", json_integer(9));
+    struct run refused = RUN("plan", request_file(request));
+    expect_status(&refused, 4);
+    expect_text(refused.err, "/workload/dtype");
+    expect_text(refused.err, "/strategy/zero_stage");
+    ck_assert_str_eq(refused.out, "");
+    struct run missing = RUN("show", "0123456789abcdef");
+    expect_status(&missing, 4);
+    expect_text(missing.err, "not_found");
 }
 END_TEST
 
-START_TEST(test_cli__nobody_there_is_status_3)
+START_TEST(test_cli__a_server_that_is_not_there_is_said_so)
 {
     server_stop(&server);
-    ck_assert_int_eq(run("list"), 3);
-    ck_assert_str_eq(ran.out, "");
-    ck_assert_int_eq(run("--server unix:/nonexistent/socket list"), 3);
-    server_restart(&server, NULL);
-    ck_assert_int_eq(run("list"), 0);
+    struct run unreached = RUN("list");
+    expect_status(&unreached, 3);
+    ck_assert_str_eq(unreached.out, "");
+    ck_assert_str_ne(unreached.err, "");
 }
 END_TEST
 
-START_TEST(test_cli__a_unix_socket_serves_the_same)
-{
-    server_stop(&server);
-    const char *path = keep_text("%s/socket", server.directory), *const arguments[] = {"--socket", path, NULL};
-    server_restart(&server, arguments);
-    const char *id = text_at(plan_of(small_request(), 201), "/id");
-    ck_assert_int_eq(run("--server unix:%s show %s", path, prefix(id)), 0);
-    expect_out(id);
-}
-END_TEST
-
-static const char *const usage_errors[] = {
-    "nonsense",     "show",       "show a b",
-    "trace a",      "list x",     "list --stage x",
-    "list --limit", "--nonsense", "list --limit 1 --limit 2",
-    "-x",           "show  x",    "plan",
-    "diff a",
+static const char *const usage_errors[][4] = {
+    {NULL},
+    {"no-such-command", NULL},
+    {"plan", NULL},
+    {"plan", "/nonexistent/request.json", NULL},
+    {"show", "a", "b", NULL},
+    {"list", "--colour", "red", NULL},
+    {"--no-such-option", "list", NULL},
 };
 
-START_TEST(test_cli__a_wrong_command_line_is_status_2)
+START_TEST(test_cli__a_wrong_command_line_is_a_usage_error)
 {
-    ck_assert_int_eq(run("%s", usage_errors[_i]), 2);
-    ck_assert_str_eq(ran.out, "");
-    ck_assert_str_ne(ran.err, "");
+    const char *words[WORDS_MAX] = {"--server", server.url};
+    for (size_t i = 0; i < 4 && usage_errors[_i][i]; i++)
+        words[2 + i] = usage_errors[_i][i];
+    struct run wrong = run(words, NULL);
+    expect_status(&wrong, 2);
+    ck_assert_str_ne(wrong.err, "");
+    ck_assert_str_eq(wrong.out, "");
 }
 END_TEST
 
-START_TEST(test_cli__help_and_version_need_no_daemon)
+START_TEST(test_cli__help_lists_every_command)
 {
-    server_stop(&server);
-    ck_assert_int_eq(run("--help"), 0);
-    expect_out("replay PLAN");
-    ck_assert_int_eq(run("show --help"), 0);
-    expect_out("--stage STAGE");
-    ck_assert_int_eq(run("--version"), 0);
-    expect_out("blueprint ");
-    server_restart(&server, NULL);
-}
-END_TEST
-
-START_TEST(test_cli__output_that_cannot_be_written_is_no_success)
-{
-    const char *command =
-        keep_text("%s --server %s passes >/dev/full 2>/dev/null", server_program("blueprint"), server.url);
-    int status = system(command);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+    static const char *const commands[] = {"plan", "list", "show", "snapshot", "lineage",
+                                           "trace", "replay", "diff", "passes", "models"};
+    struct run help = run((const char *const[WORDS_MAX]){"--help"}, NULL);
+    expect_status(&help, 0);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        expect_text(help.out, keep_text("  %s", commands[i]));
+        struct run one = run((const char *const[WORDS_MAX]){commands[i], "--help"}, NULL);
+        expect_status(&one, 0);
+        expect_text(one.out, commands[i]);
+    }
 }
 END_TEST
 
@@ -408,24 +306,21 @@ Suite *suite_cli(void)
 {
     Suite *suite = suite_create("cli");
     TCase *tcase = server_tcase(suite, "cli");
-    tcase_add_test(tcase, test_cli__a_plan_is_summed_up);
-    tcase_add_test(tcase, test_cli__a_file_is_planned_like_standard_input);
+    tcase_add_test(tcase, test_cli__plan_prints_a_summary_of_what_the_daemon_derived);
+    tcase_add_test(tcase, test_cli__plan_reads_standard_input);
     tcase_add_test(tcase, test_cli__json_is_the_answer_as_it_came);
-    tcase_add_test(tcase, test_cli__stages_print_as_tables);
-    tcase_add_test(tcase, test_cli__a_trace_leads_from_a_command_to_the_model);
-    tcase_add_test(tcase, test_cli__lineage_reaches_the_model);
-    tcase_add_test(tcase, test_cli__replay_says_identical_or_where_it_differs);
+    tcase_add_test(tcase, test_cli__show_stage_prints_its_tasks);
+    tcase_add_test(tcase, test_cli__trace_prints_the_chain);
+    tcase_add_test(tcase, test_cli__replay_says_identical_or_names_the_first_difference);
     tcase_add_test(tcase, test_cli__diff_shows_both_sides);
-    tcase_add_test(tcase, test_cli__lists_plans_a_page_at_a_time);
-    tcase_add_test(tcase, test_cli__passes_and_models_are_readable);
-    tcase_add_test(tcase, test_cli__a_refusal_names_every_problem);
+    tcase_add_test(tcase, test_cli__list_and_lineage_name_what_is_stored);
+    tcase_add_test(tcase, test_cli__passes_print_theory_laws_and_references);
+    tcase_add_test(tcase, test_cli__models_print_the_catalogue);
     tcase_add_test(tcase, test_cli__a_rejected_plan_is_a_negative_answer);
-    tcase_add_test(tcase, test_cli__text_from_a_request_does_not_drive_the_terminal);
-    tcase_add_test(tcase, test_cli__nobody_there_is_status_3);
-    tcase_add_test(tcase, test_cli__a_unix_socket_serves_the_same);
-    tcase_add_loop_test(tcase, test_cli__a_wrong_command_line_is_status_2, 0,
-                        sizeof usage_errors / sizeof *usage_errors);
-    tcase_add_test(tcase, test_cli__help_and_version_need_no_daemon);
-    tcase_add_test(tcase, test_cli__output_that_cannot_be_written_is_no_success);
+    tcase_add_test(tcase, test_cli__a_refused_request_names_every_problem);
+    tcase_add_test(tcase, test_cli__a_server_that_is_not_there_is_said_so);
+    tcase_add_loop_test(tcase, test_cli__a_wrong_command_line_is_a_usage_error, 0,
+                        (int)(sizeof usage_errors / sizeof *usage_errors));
+    tcase_add_test(tcase, test_cli__help_lists_every_command);
     return suite;
 }
