@@ -30,7 +30,8 @@ static unsigned setting(const char *name, unsigned fallback)
 
 unsigned gen_cases(unsigned usual)
 {
-    const uint64_t scaled = (uint64_t)usual * setting("BP_PROPERTY_CASES", 4000) / 4000;
+    const unsigned percent = setting("BP_PROPERTY_CASES", getenv("BP_LONG") ? 1000 : 100);
+    const uint64_t scaled = (uint64_t)usual * percent / 100;
     return scaled ? (unsigned)scaled : 1;
 }
 

@@ -15,7 +15,7 @@ uint64_t gen_next(struct gen *gen);
 uint64_t gen_range(struct gen *gen, uint64_t least, uint64_t most); /* both included */
 bool gen_chance(struct gen *gen, unsigned percent);
 
-/* How many cases a test runs: `usual`, scaled by BP_PROPERTY_CASES (whose default is 4000). */
+/* How many cases a test runs: BP_PROPERTY_CASES per cent of `usual`; 100 unless set, 1000 with BP_LONG. */
 unsigned gen_cases(unsigned usual);
 /* The seed of case `i`, from BP_PROPERTY_SEED. */
 struct gen gen_of_case(unsigned i);

@@ -1,5 +1,5 @@
 /* Property tests: thousands of seeded random requests against an independent recomputation. BP_PROPERTY_CASES sets how
- * many, BP_PROPERTY_SEED where they start. */
+ * many (per cent of the usual), BP_PROPERTY_SEED where they start. */
 #include "tests/lib/runner.h"
 
 #define SUITE(name) Suite *suite_##name(void);

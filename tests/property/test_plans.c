@@ -19,7 +19,7 @@ static json_t *request_of_case(unsigned i, unsigned bits)
 
 START_TEST(test_plans__equal_the_recomputation_and_replay)
 {
-    const unsigned n = gen_cases(2500);
+    const unsigned n = gen_cases(1000);
     for (unsigned i = 0; i < n; i++) {
         struct derived derived;
         struct ref_request request;
@@ -57,7 +57,7 @@ static bool everything_is_small(const struct ref_request *request)
 
 START_TEST(test_plans__huge_dimensions_are_exact_or_refused)
 {
-    const unsigned n = gen_cases(2500);
+    const unsigned n = gen_cases(1200);
     unsigned n_refused = 0, n_committed = 0;
     for (unsigned i = 0; i < n; i++) {
         struct derived derived;
@@ -83,7 +83,7 @@ END_TEST
 /* A device that holds exactly the layout will do; one byte less is refused with the shortfall. */
 START_TEST(test_plans__fit_to_the_byte)
 {
-    const unsigned n = gen_cases(600);
+    const unsigned n = gen_cases(200);
     for (unsigned i = 0; i < n; i++) {
         struct derived derived;
         struct ref_request request;

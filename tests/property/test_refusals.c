@@ -127,7 +127,7 @@ static size_t expect_refusal(json_t *body)
 
 START_TEST(test_refusals__name_exactly_what_is_wrong)
 {
-    const unsigned n = gen_cases(30000);
+    const unsigned n = gen_cases(20000);
     unsigned by_count[4] = {0};
     for (unsigned i = 0; i < n; i++) {
         struct gen gen = gen_of_case(4000000 + i);
