@@ -227,6 +227,59 @@ START_TEST(test_identity__the_forms_of_a_model_are_the_same_but_for_the_label)
 }
 END_TEST
 
+/* A plan is replayed from its canonical request, so that must read as the same request: the same bytes, the same
+ * fingerprints. */
+static void expect_to_read_back(const char *model, unsigned length)
+{
+    char text[1024], *first, *second;
+    snprintf(text, sizeof text,
+             "{'model': %s, 'workload': {'mode': 'training', 'sequence_length': %u, 'micro_batch_size': 2, "
+             "'global_batch_size': 24, 'dtype': 'float16'}, 'strategy': {'tensor_parallel': 2, "
+             "'sequence_parallel': true, 'recompute_all_gather': false}}",
+             model, length);
+    struct bp_request request = valid(text);
+    struct bp_buf buf = {0}, again = {0};
+    struct bp_writer writer = {.out = &buf}, rewriter = {.out = &again};
+    bp_request_write(&writer, &request);
+    first = strdup(canonical(&writer));
+    struct bp_request reread = valid(first);
+    bp_request_write(&rewriter, &reread);
+    second = strdup(canonical(&rewriter));
+    ck_assert_str_eq(first, second);
+    struct bp_fingerprints a, b;
+    ck_assert_int_eq(bp_request_fingerprints(&request, &a, NULL), 0);
+    ck_assert_int_eq(bp_request_fingerprints(&reread, &b, NULL), 0);
+    ck_assert_mem_eq(&a, &b, sizeof a);
+    bp_u128 count_a = 0, count_b = 1;
+    ck_assert_int_eq(bp_model_parameters(&request.model, &count_a, NULL), 0);
+    ck_assert_int_eq(bp_model_parameters(&reread.model, &count_b, NULL), 0);
+    ck_assert(count_a == count_b);
+    free(first);
+    free(second);
+}
+
+START_TEST(test_identity__a_normalised_request_reads_back_as_itself)
+{
+    static const char *const refused[] = {"mistral-7b-v0.1", "pythia-6.9b"};
+    for (size_t i = 0; i < bp_catalogue_n; i++) {
+        char model[128];
+        if (strcmp(bp_catalogue[i].name, refused[0]) == 0 || strcmp(bp_catalogue[i].name, refused[1]) == 0)
+            continue;
+        snprintf(model, sizeof model, "{'name': '%s'}", bp_catalogue[i].name);
+        expect_to_read_back(model, 1024);
+    }
+    expect_to_read_back("{'huggingface': {'model_type': 'opt', 'hidden_size': 24, 'num_hidden_layers': 2, "
+                        "'vocab_size': 9}}",
+                        2048);
+    expect_to_read_back("{'huggingface': {'model_type': 'llama', 'hidden_size': 64, 'num_hidden_layers': 2, "
+                        "'vocab_size': 9, 'head_dim': 6, 'attention_bias': true, 'mlp_bias': true}}",
+                        64);
+    expect_to_read_back("{'huggingface': {'model_type': 'gpt_neox', 'hidden_size': 64, 'num_hidden_layers': 2, "
+                        "'vocab_size': 9, 'rotary_pct': 1, 'use_parallel_residual': false, 'hidden_dropout': 0.1}}",
+                        64);
+}
+END_TEST
+
 static void release(void)
 {
     bp_problems_release(&problems);
@@ -247,6 +300,7 @@ Suite *suite_identity(void)
     tcase_add_test(tcase, test_identity__a_plan_id_is_the_digest_of_passes_and_request);
     tcase_add_test(tcase, test_identity__a_revised_pass_makes_another_plan);
     LOOP(tcase, test_identity__the_forms_of_a_model_are_the_same_but_for_the_label, same);
+    tcase_add_test(tcase, test_identity__a_normalised_request_reads_back_as_itself);
     suite_add_tcase(suite, tcase);
     return suite;
 }
