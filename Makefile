@@ -208,7 +208,7 @@ check-format:
 	$(CLANG_FORMAT) --dry-run --Werror $(FORMATTED)
 
 coverage:
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/coverage CFLAGS='-O0 -g' EXTRA_CFLAGS=--coverage coverage-run
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/coverage CFLAGS='-O0 -g' EXTRA_CFLAGS='-Werror --coverage' coverage-run
 
 coverage-run: programs
 	find $(BUILD) -name '*.gcda' -delete

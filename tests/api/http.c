@@ -118,12 +118,14 @@ static const char *kept_copy(const struct bp_buf *buf)
 static bool media_is_json(const struct reply *reply)
 {
     const char *media = http_header(reply, "content-type");
-    return media && (strncmp(media, "application/json", 16) == 0 || strncmp(media, "application/problem+json", 24) == 0);
+    return media &&
+           (strncmp(media, "application/json", 16) == 0 || strncmp(media, "application/problem+json", 24) == 0);
 }
 
 static struct reply transfer_end(struct transfer *transfer, bool succeeded)
 {
-    struct reply reply = {.body = kept_copy(&transfer->body), .n = transfer->body.len, .headers = kept_copy(&transfer->head)};
+    struct reply reply = {
+        .body = kept_copy(&transfer->body), .n = transfer->body.len, .headers = kept_copy(&transfer->head)};
     long status = 0;
     curl_easy_getinfo(transfer->handle, CURLINFO_RESPONSE_CODE, &status);
     reply.status = succeeded ? (int)status : 0;
@@ -262,9 +264,8 @@ const char *http_raw(const char *bytes, size_t n, int wait_ms)
 {
     struct bp_buf answer = {0};
     const char *port = strrchr(server.url, ':');
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)atoi(port + 1)),
-                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port + 1)), .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     /* The server may close before it has read everything. */

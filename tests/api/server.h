@@ -1,7 +1,7 @@
 /* A daemon under test: the real program, on a fresh database file, on a port of its own.
  *
- * Every test of these suites runs in a process of its own and starts one daemon in its fixture; what a failed test leaves
- * running dies with that process. A helper that cannot do its work fails the test.
+ * Every test of these suites runs in a process of its own and starts one daemon in its fixture; what a failed test
+ * leaves running dies with that process. A helper that cannot do its work fails the test.
  */
 #ifndef BP_TESTS_API_SERVER_H
 #define BP_TESTS_API_SERVER_H

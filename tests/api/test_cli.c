@@ -210,10 +210,8 @@ START_TEST(test_cli__passes_print_theory_laws_and_references)
     struct reply pass = http_get("/v1/passes/distribute-transformer-training");
     size_t i;
     json_t *item;
-    json_array_foreach(at(pass.json, "/laws"), i, item)
-        expect_text(one.out, text_at(item, "/id"));
-    json_array_foreach(at(pass.json, "/checks"), i, item)
-        expect_text(one.out, text_at(item, "/id"));
+    json_array_foreach(at(pass.json, "/laws"), i, item) expect_text(one.out, text_at(item, "/id"));
+    json_array_foreach(at(pass.json, "/checks"), i, item) expect_text(one.out, text_at(item, "/id"));
     json_array_foreach(at(pass.json, "/references"), i, item)
         expect_text(one.out, keep_text("%.20s", text_at(item, "/citation")));
     expect_text(one.out, "\\[");
@@ -289,8 +287,8 @@ END_TEST
 
 START_TEST(test_cli__help_lists_every_command)
 {
-    static const char *const commands[] = {"plan", "list", "show", "snapshot", "lineage",
-                                           "trace", "replay", "diff", "passes", "models"};
+    static const char *const commands[] = {"plan",  "list",   "show", "snapshot", "lineage",
+                                           "trace", "replay", "diff", "passes",   "models"};
     struct run help = run((const char *const[WORDS_MAX]){"--help"}, NULL);
     expect_status(&help, 0);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {

@@ -8,6 +8,7 @@
 #include "tests/api/server.h"
 
 #define CASES "tests/golden"
+#define TABLE "tests/passes.json"
 
 static const char *const target_kinds[] = {"reference-queue", "reference-slot"};
 enum { CASES_MAX = 64, N_TARGETS = 2 };
@@ -21,8 +22,7 @@ static json_t *names_by_id(json_t *entities, const char *key)
     json_t *names = keep_json(json_object());
     size_t i;
     json_t *entity;
-    json_array_foreach(entities, i, entity)
-        json_object_set(names, text_at(entity, "/id"), at(entity, key));
+    json_array_foreach(entities, i, entity) json_object_set(names, text_at(entity, "/id"), at(entity, key));
     ck_assert_uint_eq(json_object_size(names), json_array_size(entities));
     return names;
 }
@@ -33,8 +33,7 @@ static json_t *named(json_t *ids, json_t *names)
     json_t *list = keep_json(json_array());
     size_t i;
     json_t *id;
-    json_array_foreach(ids, i, id)
-        json_array_append(list, at(names, keep_text("/%s", json_string_value(id))));
+    json_array_foreach(ids, i, id) json_array_append(list, at(names, keep_text("/%s", json_string_value(id))));
     return list;
 }
 
@@ -54,8 +53,7 @@ static void expect_tasks(json_t *snapshot, const char *work, json_t *expected)
     json_t *tasks = at(snapshot, "/tasks"), *names = names_by_id(tasks, "/name"), *task;
     size_t i;
     ck_assert_uint_eq(json_array_size(tasks), json_array_size(expected));
-    json_array_foreach(tasks, i, task)
-        expect_equal(golden_task(task, names, work), json_array_get(expected, i), work);
+    json_array_foreach(tasks, i, task) expect_equal(golden_task(task, names, work), json_array_get(expected, i), work);
 }
 
 /* The concrete buffer of a portable one. */
@@ -63,9 +61,8 @@ static json_t *placed(json_t *concrete, const char *source)
 {
     size_t i;
     json_t *buffer;
-    json_array_foreach(at(concrete, "/buffers"), i, buffer)
-        if (strcmp(text_at(buffer, "/source"), source) == 0)
-            return buffer;
+    json_array_foreach(at(concrete, "/buffers"), i,
+                       buffer) if (strcmp(text_at(buffer, "/source"), source) == 0) return buffer;
     ck_abort_msg("no concrete buffer of %s", source);
 }
 
@@ -78,11 +75,10 @@ static void expect_buffers(json_t *portable, json_t *concrete, json_t *expected)
     json_array_foreach(at(portable, "/buffers"), i, buffer)
     {
         json_t *place = placed(concrete, text_at(buffer, "/id"));
-        json_t *form = keep_json(json_pack("{s:O, s:O, s:O, s:O, s:O, s:O}", "role", at(buffer, "/role"), "storage",
-                                           at(buffer, "/storage"), "size_bytes", at(buffer, "/size_bytes"),
-                                           "offset_bytes", at(place, "/offset_bytes"), "producers",
-                                           named(at(buffer, "/producers"), names), "consumers",
-                                           named(at(buffer, "/consumers"), names)));
+        json_t *form = keep_json(
+            json_pack("{s:O, s:O, s:O, s:O, s:O, s:O}", "role", at(buffer, "/role"), "storage", at(buffer, "/storage"),
+                      "size_bytes", at(buffer, "/size_bytes"), "offset_bytes", at(place, "/offset_bytes"), "producers",
+                      named(at(buffer, "/producers"), names), "consumers", named(at(buffer, "/consumers"), names)));
         expect_equal(form, json_array_get(expected, i), "buffer");
         expect_equal(at(place, "/size_bytes"), at(buffer, "/size_bytes"), "placed size");
         expect_equal(at(place, "/alignment_bytes"), at(buffer, "/alignment_bytes"), "placed alignment");
@@ -94,8 +90,7 @@ static size_t count_tasks(json_t *tasks, const char *key, const char *value)
 {
     size_t i, n = 0;
     json_t *task;
-    json_array_foreach(tasks, i, task)
-        n += !key || strcmp(text_at(task, key), value) == 0;
+    json_array_foreach(tasks, i, task) n += !key || strcmp(text_at(task, key), value) == 0;
     return n;
 }
 
@@ -180,6 +175,57 @@ START_TEST(test_golden__there_are_cases)
 }
 END_TEST
 
+/* What each pass at its revision is held to: its checks, its laws, and the digest it derives for every golden case. A
+ * revision rises with the derivation, the checks, the laws or the schema, so a change without a new revision shows. */
+static void add_plan(json_t *table, const char *name, json_t *plan)
+{
+    size_t i;
+    json_t *derivation;
+    json_array_foreach(at(plan, "/derivations"), i, derivation)
+    {
+        json_t *row = at(table, keep_text("/%s", text_at(derivation, "/pass")));
+        json_object_set(at(row, "/digests"), name, at(derivation, "/target"));
+        expect_equal(at(derivation, "/revision"), at(row, "/revision"), "revision");
+    }
+}
+
+static json_t *ids_of(json_t *list)
+{
+    json_t *ids = keep_json(json_array()), *item;
+    size_t i;
+    json_array_foreach(list, i, item) json_array_append(ids, at(item, "/id"));
+    return ids;
+}
+
+static json_t *pass_table(void)
+{
+    json_t *table = keep_json(json_object()), *pass;
+    size_t i;
+    json_array_foreach(at(http_get("/v1/passes").json, "/passes"), i, pass)
+        json_object_set_new(table, text_at(pass, "/name"),
+                            json_pack("{s:O, s:{}, s:O, s:O}", "revision", at(pass, "/revision"), "digests", "checks",
+                                      ids_of(at(pass, "/checks")), "laws", ids_of(at(pass, "/laws"))));
+    for (int j = 0; j < n_cases * N_TARGETS; j++) {
+        json_t *request = json_file(CASES "/%s/request.json", cases[j / N_TARGETS]);
+        json_int_t degree = int_at(request, "/strategy/tensor_parallel");
+        add_plan(table, cases[j / N_TARGETS],
+                 plan_of(with_target(request, target_kinds[j % N_TARGETS], degree, INT64_C(1) << 36), 201));
+    }
+    return table;
+}
+
+START_TEST(test_golden__each_pass_at_its_revision_keeps_its_digests_and_checks)
+{
+    json_t *table = pass_table();
+    if (getenv("BP_GOLDEN_WRITE"))
+        ck_assert_int_eq(json_dump_file(table, TABLE, JSON_INDENT(1) | JSON_SORT_KEYS), 0);
+    json_t *expected = json_file(TABLE), *row;
+    const char *name;
+    ck_assert_uint_eq(json_object_size(table), json_object_size(expected));
+    json_object_foreach(table, name, row) expect_equal(row, at(expected, keep_text("/%s", name)), name);
+}
+END_TEST
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -206,6 +252,7 @@ Suite *suite_golden(void)
     TCase *tcase = server_tcase(suite, "golden");
     list_cases();
     tcase_add_test(tcase, test_golden__there_are_cases);
+    tcase_add_test(tcase, test_golden__each_pass_at_its_revision_keeps_its_digests_and_checks);
     tcase_add_loop_test(tcase, test_golden__every_number_of_the_case_comes_out_over_http, 0, n_cases * N_TARGETS);
     return suite;
 }

@@ -123,8 +123,7 @@ START_TEST(test_identity__a_snapshot_that_the_caller_has_is_not_sent_again)
         {"If-None-Match: \"other\"", 200},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct reply reply =
-            http_call(&(struct call){.method = "GET", .target = target, .headers = {cases[i].header}});
+        struct reply reply = http_call(&(struct call){.method = "GET", .target = target, .headers = {cases[i].header}});
         ck_assert_msg(reply.status == cases[i].status, "%s: %d", cases[i].header, reply.status);
         ck_assert_uint_eq(reply.n == 0, cases[i].status == 304);
         ck_assert_str_eq(http_header(&reply, "etag"), keep_text("\"%s\"", digest));
@@ -260,9 +259,14 @@ START_TEST(test_identity__prefixes_name_what_they_begin)
         struct reply reply = http_get("%s", targets[i]);
         ck_assert_msg(reply.status == 200, "%s: %d", targets[i], reply.status);
     }
-    const char *const malformed[] = {"1234567", "sha256:1234567", "ABCDEF0123", "sha256:", "xyzxyzxyz",
-                                     "md5:0123456789abcdef", "0123456789abcdef0123456789abcdef0123456789abcdef"
-                                                             "0123456789abcdef0"};
+    const char *const malformed[] = {"1234567",
+                                     "sha256:1234567",
+                                     "ABCDEF0123",
+                                     "sha256:",
+                                     "xyzxyzxyz",
+                                     "md5:0123456789abcdef",
+                                     "0123456789abcdef0123456789abcdef0123456789abcdef"
+                                     "0123456789abcdef0"};
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         struct reply reply = http_get("/v1/plans/%s", malformed[i]);
         expect_problem(&reply, 400, "invalid_id");

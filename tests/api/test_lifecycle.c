@@ -168,12 +168,8 @@ START_TEST(test_lifecycle__a_second_daemon_on_the_database_is_refused)
 END_TEST
 
 static const char *const bad_arguments[][3] = {
-    {"--no-such-option", NULL},
-    {"--workers", "0", NULL},
-    {"--listen", "nowhere", NULL},
-    {"--log-level", "loud", NULL},
-    {"--queue", NULL},
-    {"--config", "/nonexistent/file.ini", NULL},
+    {"--no-such-option", NULL},    {"--workers", "0", NULL}, {"--listen", "nowhere", NULL},
+    {"--log-level", "loud", NULL}, {"--queue", NULL},        {"--config", "/nonexistent/file.ini", NULL},
 };
 
 START_TEST(test_lifecycle__a_bad_command_line_is_a_usage_error)

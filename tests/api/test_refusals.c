@@ -1,4 +1,5 @@
-/* Bad requests: the right status, code and pointer (or line and column), all problems at once, and a daemon unharmed. */
+/* Bad requests: the right status, code and pointer (or line and column), all problems at once, and a daemon unharmed.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -236,11 +237,8 @@ static const char *const wrong_types[] = {"Content-Type: text/plain", "Content-T
 START_TEST(test_refusals__a_body_that_is_not_called_json_is_refused)
 {
     const char *body = json_text(small_request());
-    struct reply reply = http_call(&(struct call){.method = "POST",
-                                                  .target = "/v1/plans",
-                                                  .body = body,
-                                                  .n = strlen(body),
-                                                  .headers = {wrong_types[_i]}});
+    struct reply reply = http_call(&(struct call){
+        .method = "POST", .target = "/v1/plans", .body = body, .n = strlen(body), .headers = {wrong_types[_i]}});
     expect_problem(&reply, 415, "unsupported_media_type");
     expect_unharmed();
 }
@@ -275,8 +273,8 @@ START_TEST(test_refusals__every_problem_is_named_at_once)
     expect_error(&reply, "/strategy/pipeline_parallel", "not_divisible");
     size_t i, n = 0;
     json_t *error;
-    json_array_foreach(at(reply.json, "/errors"), i, error)
-        n += strcmp(text_at(error, "/path"), "/strategy/tensor_parallel") == 0;
+    json_array_foreach(at(reply.json, "/errors"), i, error) n +=
+        strcmp(text_at(error, "/path"), "/strategy/tensor_parallel") == 0;
     ck_assert_uint_eq(n, 4); /* hidden size, MLP, heads, key/value heads */
 
     set_at(request, "/workload/dtype", json_integer(3));

@@ -16,8 +16,9 @@ static json_t *request_number(int i)
 static json_t *inference_request(void)
 {
     json_t *request = small_request();
-    set_at(request, "/workload", json_pack("{s:s, s:s, s:i, s:i, s:s}", "mode", "inference", "phase", "decode",
-                                           "batch_size", 2, "context_length", 64, "dtype", "float16"));
+    set_at(request, "/workload",
+           json_pack("{s:s, s:s, s:i, s:i, s:s}", "mode", "inference", "phase", "decode", "batch_size", 2,
+                     "context_length", 64, "dtype", "float16"));
     set_at(request, "/model/transformer/name", json_string("other"));
     return request;
 }
@@ -98,18 +99,10 @@ START_TEST(test_resources__a_list_holds_what_its_filters_say)
 END_TEST
 
 static const char *const bad_queries[] = {
-    "/v1/plans?limit=0",
-    "/v1/plans?limit=501",
-    "/v1/plans?limit=-1",
-    "/v1/plans?limit=ten",
-    "/v1/plans?limit=",
-    "/v1/plans?limit=5&limit=6",
-    "/v1/plans?state=done",
-    "/v1/plans?mode=both",
-    "/v1/plans?cursor=not-one-of-ours",
-    "/v1/plans?colour=red",
-    "/healthz?x=1",
-    "/v1/passes?x",
+    "/v1/plans?limit=0",    "/v1/plans?limit=501", "/v1/plans?limit=-1",
+    "/v1/plans?limit=ten",  "/v1/plans?limit=",    "/v1/plans?limit=5&limit=6",
+    "/v1/plans?state=done", "/v1/plans?mode=both", "/v1/plans?cursor=not-one-of-ours",
+    "/v1/plans?colour=red", "/healthz?x=1",        "/v1/passes?x",
 };
 
 START_TEST(test_resources__a_bad_query_is_refused)
@@ -156,9 +149,12 @@ END_TEST
 
 START_TEST(test_resources__every_pass_states_its_contract)
 {
-    static const char *const names[] = {"distribute-transformer-training", "distribute-transformer-inference",
-                                        "plan-transformer-training",       "plan-transformer-inference",
-                                        "bind-reference-queue",            "bind-reference-slot"};
+    static const char *const names[] = {"distribute-transformer-training",
+                                        "distribute-transformer-inference",
+                                        "plan-transformer-training",
+                                        "plan-transformer-inference",
+                                        "bind-reference-queue",
+                                        "bind-reference-slot"};
     struct reply list = http_get("/v1/passes");
     ck_assert_int_eq(list.status, 200);
     ck_assert_uint_eq(json_array_size(at(list.json, "/passes")), 6);
@@ -218,10 +214,22 @@ START_TEST(test_resources__every_model_of_the_catalogue_can_be_planned_by_name)
 END_TEST
 
 static const char *const absent[] = {
-    "/", "/v1", "/v1/", "/v2/plans", "/v1/plans/", "/v1/plan", "/v1/passes/none", "/v1/models/none",
-    "/v1/plans/0123456789abcdef", "/v1/snapshots/0123456789abcdef", "/v1/snapshots/0123456789abcdef/lineage",
-    "/v1/plans/0123456789abcdef/diff/0123456789abcdef", "/v1/plans/0123456789abcdef/replays", "/healthz/",
-    "/v1/plans/x/y/z/w/v/u/t", "/%76%31/nothing",
+    "/",
+    "/v1",
+    "/v1/",
+    "/v2/plans",
+    "/v1/plans/",
+    "/v1/plan",
+    "/v1/passes/none",
+    "/v1/models/none",
+    "/v1/plans/0123456789abcdef",
+    "/v1/snapshots/0123456789abcdef",
+    "/v1/snapshots/0123456789abcdef/lineage",
+    "/v1/plans/0123456789abcdef/diff/0123456789abcdef",
+    "/v1/plans/0123456789abcdef/replays",
+    "/healthz/",
+    "/v1/plans/x/y/z/w/v/u/t",
+    "/%76%31/nothing",
 };
 
 START_TEST(test_resources__what_is_not_there_is_not_found)
@@ -264,8 +272,9 @@ START_TEST(test_resources__the_daemon_says_how_it_is)
     ck_assert_int_eq(http_get("/readyz").status, 200);
     plan_of(small_request(), 201);
     struct reply metrics = http_get("/metrics");
-    static const char *const wanted[] = {"# HELP ", "# TYPE ", "blueprint_queue_depth 0", "createPlan", "stage=\"model\"",
-                                         "blueprint_store_bytes", "status=\"201\""};
+    static const char *const wanted[] = {"# HELP ",       "# TYPE ",         "blueprint_queue_depth 0",
+                                         "createPlan",    "stage=\"model\"", "blueprint_store_bytes",
+                                         "status=\"201\""};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         ck_assert_msg(strstr(metrics.body, wanted[i]), "/metrics lacks %s", wanted[i]);
 }
@@ -293,7 +302,7 @@ START_TEST(test_resources__the_description_is_served_whole)
 END_TEST
 
 static const char *const bad_framing[] = {
-    "GET /healthz HTTP/1.1\r\n\r\n",                                                       /* no Host */
+    "GET /healthz HTTP/1.1\r\n\r\n", /* no Host */
     "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
     "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
     "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n{}",
@@ -305,7 +314,8 @@ static const char *const bad_framing[] = {
 START_TEST(test_resources__ambiguous_framing_is_refused)
 {
     const char *answer = http_raw(bad_framing[_i], strlen(bad_framing[_i]), 2000);
-    ck_assert_msg(*answer == '\0' || strncmp(answer, "HTTP/1.1 400", 12) == 0 || strncmp(answer, "HTTP/1.0 400", 12) == 0,
+    ck_assert_msg(*answer == '\0' || strncmp(answer, "HTTP/1.1 400", 12) == 0 ||
+                      strncmp(answer, "HTTP/1.0 400", 12) == 0,
                   "%.300s", answer);
     ck_assert_int_eq(http_get("/healthz").status, 200);
 }

@@ -63,9 +63,8 @@ static json_t *commands_of(json_t *concrete, const char *kind)
 {
     json_t *list = keep_json(json_array()), *command;
     size_t i;
-    json_array_foreach(at(concrete, "/commands"), i, command)
-        if (strcmp(text_at(command, "/kind"), kind) == 0)
-            json_array_append(list, at(command, "/id"));
+    json_array_foreach(at(concrete, "/commands"), i, command) if (strcmp(text_at(command, "/kind"), kind) == 0)
+        json_array_append(list, at(command, "/id"));
     return list;
 }
 
