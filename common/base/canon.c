@@ -155,13 +155,11 @@ static int compare_utf16(const char *a, const char *b)
     return a_left ? 1 : b_left ? -1 : 0;
 }
 
-/* True when none of the 8 bytes at `s` needs more than a copy: no control, no quote, no backslash, nothing past ASCII.
- * Each term has the high bit of a byte set where that byte is the odd one (and possibly of bytes above it). */
-static bool eight_are_plain(const char *s)
+/* True when none of 8 bytes needs more than a copy: no control, no quote, no backslash, nothing past ASCII. Each term
+ * has the high bit of a byte set where that byte is the odd one (and possibly of bytes above it). */
+static inline bool eight_are_plain(uint64_t x)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), highs = ones << 7;
-    uint64_t x;
-    memcpy(&x, s, sizeof x);
     const uint64_t quote = x ^ (ones * '"'), backslash = x ^ (ones * '\\');
     return ((x | (x - ones * 0x20) | (quote - ones) | (backslash - ones)) & highs) == 0;
 }
@@ -186,30 +184,64 @@ static char *put_escaped(char *to, unsigned char c)
     return to + 5;
 }
 
+/* Copies a text that is plain throughout, by words, the last of which overlaps the one before. False, with `to` in
+ * whatever state, when it is not. */
+static inline bool copy_plain(char *to, const char *text, size_t n)
+{
+    uint64_t word;
+    uint32_t half[2];
+    if (n >= sizeof word) {
+        for (size_t i = 0; i < n; i += sizeof word) {
+            const size_t at = n - i < sizeof word ? n - sizeof word : i;
+            memcpy(&word, text + at, sizeof word);
+            if (!eight_are_plain(word))
+                return false;
+            memcpy(to + at, &word, sizeof word);
+        }
+        return true;
+    }
+    if (n >= sizeof *half) {
+        memcpy(&half[0], text, sizeof *half);
+        memcpy(&half[1], text + n - sizeof *half, sizeof *half);
+        memcpy(to, &half[0], sizeof *half);
+        memcpy(to + n - sizeof *half, &half[1], sizeof *half);
+        return eight_are_plain((uint64_t)half[0] << 32 | half[1]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!is_plain((unsigned char)text[i]))
+            return false;
+        to[i] = text[i];
+    }
+    return true;
+}
+
+/* The end of the text at `to`, escaped; NULL when it is not UTF-8. */
+static char *put_unplain(char *to, const char *text, size_t n)
+{
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t point;
+        len = bp_utf8_decode((const unsigned char *)text + i, n - i, &point);
+        if (len == 0)
+            return NULL;
+        if (len == 1 && !is_plain((unsigned char)text[i])) {
+            to = put_escaped(to, (unsigned char)text[i]);
+        } else {
+            memcpy(to, text + i, len);
+            to += len;
+        }
+    }
+    return to;
+}
+
 /* The end of the quoted text at `to`, which has room for QUOTED_MAX(n) bytes; NULL when `text` is not UTF-8. */
 #define QUOTED_MAX(n) (6 * (n) + 3)
-static char *put_quoted(char *to, const char *text, size_t n)
+static inline char *put_quoted(char *to, const char *text, size_t n)
 {
-    *to++ = '"';
-    for (size_t i = 0, len; i < n; i += len) {
-        const unsigned char c = (unsigned char)text[i];
-        uint32_t point;
-        len = 1;
-        if (n - i >= 8 && eight_are_plain(text + i)) {
-            len = 8;
-        } else if (c >= 0x80) {
-            len = bp_utf8_decode((const unsigned char *)text + i, n - i, &point);
-            if (len == 0)
-                return NULL;
-        } else if (!is_plain(c)) {
-            to = put_escaped(to, c);
-            continue;
-        }
-        memcpy(to, text + i, len);
-        to += len;
-    }
-    *to++ = '"';
-    return to;
+    *to = '"';
+    char *end = copy_plain(to + 1, text, n) ? to + 1 + n : put_unplain(to + 1, text, n);
+    if (end)
+        *end++ = '"';
+    return end;
 }
 
 void bp_shape_key(struct bp_shape *shape, const char *key)
@@ -305,8 +337,13 @@ void bp_writer_uint(struct bp_writer *writer, uint64_t value)
 
 void bp_writer_decimal(struct bp_writer *writer, bp_u128 value)
 {
-    char text[BP_U128_TEXT];
-    bp_writer_stringn(writer, text, bp_u128_format(value, text));
+    char *to = value_begins(writer, BP_U128_TEXT + 2);
+    if (!to)
+        return;
+    *to++ = '"';
+    to += bp_u128_format(value, to);
+    *to++ = '"';
+    value_ends(writer, to);
 }
 
 void bp_writer_bool(struct bp_writer *writer, bool value)

@@ -108,7 +108,8 @@ static char *put_digits(char *end, uint64_t value, int least)
 
 size_t bp_u128_format(bp_u128 value, char *text)
 {
-    char digits[BP_U128_TEXT], *const end = digits + sizeof digits, *at = end;
+    enum { SHORT = 16 }; /* most numbers: copied without asking how long they are */
+    char digits[BP_U128_TEXT + SHORT] = {0}, *const end = digits + BP_U128_TEXT, *at = end;
     /* 128-bit division is a library call: take 19 digits at a time. */
     const uint64_t chunk = UINT64_C(10000000000000000000);
     while (value > UINT64_MAX) {
@@ -116,9 +117,13 @@ size_t bp_u128_format(bp_u128 value, char *text)
         value /= chunk;
     }
     at = put_digits(at, (uint64_t)value, 1);
-    memcpy(text, at, (size_t)(end - at));
-    text[end - at] = '\0';
-    return (size_t)(end - at);
+    const size_t n = (size_t)(end - at);
+    if (n <= SHORT)
+        memcpy(text, at, SHORT);
+    else
+        memcpy(text, at, n);
+    text[n] = '\0';
+    return n;
 }
 
 bool bp_u128_parse(const char *text, bp_u128 *ret)

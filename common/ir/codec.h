@@ -61,16 +61,27 @@ extern const struct bp_form bp_form_text, /* const char * */
     bp_form_effects,                      /* struct bp_effect, as an array of none or one */
     bp_form_array;                        /* a pointer to structs of `record`, and their count */
 
+/* Kinds of record in one snapshot. */
+enum { BP_RECORDS_MAX = 8 };
+
 struct bp_id_text {
-    uint8_t len;
-    char text[BP_ID_TEXT - 1]; /* quoted */
+    size_t len;
+    char text[BP_ID_TEXT]; /* quoted */
 };
 
 struct bp_encoder {
     struct bp_writer writer;
     const void *root; /* the snapshot's struct */
     struct bp_arena scratch;
-    struct bp_shape lineage, work;
+    struct {
+        const struct bp_record *record;
+        struct bp_shape shape;
+    } shapes[BP_RECORDS_MAX + 1]; /* of the records met so far; the last stays empty */
+    struct {
+        const char *rule;
+        char *text;
+        size_t len;
+    } lineage; /* the last rule, and the text of a lineage as far as its sources */
     struct {
         struct bp_id_text *at;
         uint32_t n;
@@ -98,11 +109,9 @@ struct bp_decoder {
     bool out_of_memory;
 };
 
-void bp_encode_record(struct bp_encoder *encoder, const struct bp_record *record, const struct bp_shape *shape,
-                      const void *at);
+void bp_encode_record(struct bp_encoder *encoder, const struct bp_record *record, const void *at);
 void bp_encode_range(struct bp_encoder *encoder, uint64_t n);
 void bp_encode_enum(struct bp_encoder *encoder, const char *const *names, unsigned value);
-void bp_record_shape(const struct bp_record *record, struct bp_shape *ret);
 
 /* Memory of the snapshot; NULL, remembered by the decoder, when there is none. */
 void *bp_decode_array(struct bp_decoder *decoder, size_t n, size_t size);

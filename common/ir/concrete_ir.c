@@ -98,6 +98,49 @@ static const struct bp_field use_fields[] = {
 };
 static const struct bp_record use_record = {BP_RECORD_OF(struct bp_concrete_use, use_fields)};
 
+/* Written as text: a command has several, and they are most of what a concrete snapshot holds. */
+static void uses_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+#define BP_ACCESS(suffix, name)                                                                                        \
+    {sizeof(name) - 1 + sizeof "{'access':'','buffer':" - 1, "{\"access\":\"" name "\",\"buffer\":"},
+    static const struct {
+        size_t n;
+        char text[40];
+    } heads[] = {
+#include "common/ir/vocabulary.def"
+    };
+#undef BP_ACCESS
+    const struct bp_concrete_command *command = (const void *)((const char *)at - field->at);
+    const struct bp_id_text *buffers = encoder->ids[BP_ENTITY_BUFFER].at;
+    char *to = bp_writer_room(&encoder->writer, 2 + command->n_uses * (sizeof *buffers + sizeof *heads));
+    if (!to)
+        return;
+    *to++ = '[';
+    for (const struct bp_concrete_use *use = command->uses; use < command->uses + command->n_uses; use++) {
+        if (use->buffer >= encoder->ids[BP_ENTITY_BUFFER].n || use->access >= BP_ACCESS_N) {
+            encoder->writer.breach = "a use of no buffer or of no kind";
+            return;
+        }
+        if (use != command->uses)
+            *to++ = ',';
+        memcpy(to, heads[use->access].text, sizeof heads->text);
+        to += heads[use->access].n;
+        memcpy(to, buffers[use->buffer].text, sizeof buffers->text);
+        to += buffers[use->buffer].len;
+        *to++ = '}';
+    }
+    *to++ = ']';
+    bp_writer_take(&encoder->writer, to);
+}
+
+static void uses_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                      void *at)
+{
+    bp_form_array.read(decoder, field, reader, at);
+}
+
+static const struct bp_form form_uses = {uses_write, uses_read};
+
 /* One queue of the extension, as it stands in text. */
 struct queue_text {
     enum bp_queue queue;
@@ -135,13 +178,11 @@ static const struct bp_field route_field = {BP_FIELD("routes", bp_form_array, st
 
 static void queues_write(struct bp_encoder *encoder, const struct bp_concrete_ir *ir)
 {
-    struct bp_shape shape;
-    bp_record_shape(&queue_record, &shape);
     bp_writer_key(&encoder->writer, "queues");
     bp_writer_array(&encoder->writer);
     for (unsigned i = 0; i < BP_QUEUE_NONE; i++) {
         const struct queue_text queue = {(enum bp_queue)i, ir->queues[i]};
-        bp_encode_record(encoder, &queue_record, &shape, &queue);
+        bp_encode_record(encoder, &queue_record, &queue);
     }
     bp_writer_end(&encoder->writer);
 }
@@ -229,7 +270,7 @@ static const struct bp_record buffer_record = {BP_RECORD_OF(struct bp_concrete_b
                                                .kind = BP_ENTITY_BUFFER};
 
 static const struct bp_field command_fields[] = {
-    {BP_FIELD("buffers", bp_form_array, struct bp_concrete_command, uses), .record = &use_record,
+    {BP_FIELD("buffers", form_uses, struct bp_concrete_command, uses), .record = &use_record,
      .count = offsetof(struct bp_concrete_command, n_uses)},
     {BP_FIELD("dependencies", bp_form_list, struct bp_concrete_command, dependencies), .of = BP_ENTITY_COMMAND},
     {BP_FIELD("id", bp_form_id, struct bp_concrete_command, id), .of = BP_ENTITY_COMMAND},

@@ -95,9 +95,7 @@ static const struct bp_record convention_record = {BP_RECORD_OF(struct bp_distri
 static void conventions_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
 {
     (void)field;
-    struct bp_shape shape;
-    bp_record_shape(&convention_record, &shape);
-    bp_encode_record(encoder, &convention_record, &shape, at);
+    bp_encode_record(encoder, &convention_record, at);
 }
 
 static void conventions_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,

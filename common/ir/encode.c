@@ -3,17 +3,23 @@
 
 #include <string.h>
 
-void bp_record_shape(const struct bp_record *record, struct bp_shape *ret)
+/* The shape of a record, made when the first one is written. */
+static const struct bp_shape *shape_of(struct bp_encoder *encoder, const struct bp_record *record)
 {
-    *ret = (struct bp_shape){0};
-    for (unsigned i = 0; i < record->n_fields; i++)
-        bp_shape_key(ret, record->fields[i].key);
+    size_t i = 0;
+    while (encoder->shapes[i].record && encoder->shapes[i].record != record)
+        i++;
+    if (!encoder->shapes[i].record) {
+        encoder->shapes[i].record = record;
+        for (unsigned k = 0; k < record->n_fields; k++)
+            bp_shape_key(&encoder->shapes[i].shape, record->fields[k].key);
+    }
+    return &encoder->shapes[i].shape;
 }
 
-void bp_encode_record(struct bp_encoder *encoder, const struct bp_record *record, const struct bp_shape *shape,
-                      const void *at)
+void bp_encode_record(struct bp_encoder *encoder, const struct bp_record *record, const void *at)
 {
-    bp_writer_shaped(&encoder->writer, shape);
+    bp_writer_shaped(&encoder->writer, shape_of(encoder, record));
     for (const struct bp_field *field = record->fields; field < record->fields + record->n_fields; field++)
         field->form->write(encoder, field, (const char *)at + field->at);
     bp_writer_end(&encoder->writer);
@@ -32,7 +38,7 @@ void bp_encode_enum(struct bp_encoder *encoder, const char *const *names, unsign
 
 static void range_prepare(struct bp_encoder *encoder, uint64_t n)
 {
-    char *text = bp_arena_array(&encoder->scratch, n + 1, 5);
+    char *text = bp_arena_array(&encoder->scratch, 5 * n + BP_U128_TEXT, 1);
     if (!text) {
         encoder->writer.out->failed = true;
         return;
@@ -88,13 +94,8 @@ static bool ids_prepare(struct bp_encoder *encoder, const struct bp_record *root
         if (!ids)
             return false;
         for (uint32_t i = 0; i < n; i++, at += field->record->size) {
-            char text[BP_ID_TEXT];
-            bp_id_format((const struct bp_id *)(const void *)at, text);
-            const size_t len = strlen(text);
-            ids[i].text[0] = '"';
-            memcpy(ids[i].text + 1, text, len);
-            ids[i].text[len + 1] = '"';
-            ids[i].len = (uint8_t)(len + 2);
+            const char *end = bp_id_put(ids[i].text, (const struct bp_id *)(const void *)at);
+            ids[i].len = (uint8_t)(end - ids[i].text);
         }
         encoder->ids[field->record->kind].at = ids;
         encoder->ids[field->record->kind].n = n;
@@ -107,17 +108,9 @@ static bool ids_prepare(struct bp_encoder *encoder, const struct bp_record *root
 int bp_snapshot_encode(const struct bp_record *root, const void *ir, struct bp_buf *out, struct bp_err *err)
 {
     struct bp_encoder encoder = {.writer = {.out = out}, .root = ir};
-    struct bp_shape shape;
-    bp_shape_key(&encoder.lineage, "rule");
-    bp_shape_key(&encoder.lineage, "sources");
-    bp_shape_key(&encoder.work, "message_bytes");
-    bp_shape_key(&encoder.work, "operations");
-    bp_shape_key(&encoder.work, "read_bytes");
-    bp_shape_key(&encoder.work, "write_bytes");
-    bp_record_shape(root, &shape);
     int result = -1;
     if (ids_prepare(&encoder, root)) {
-        bp_encode_record(&encoder, root, &shape, ir);
+        bp_encode_record(&encoder, root, ir);
         result = bp_writer_finish(&encoder.writer, err);
     } else {
         bp_fail(err, BP_E_out_of_memory, "", "no memory to encode a snapshot");

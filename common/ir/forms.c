@@ -248,17 +248,47 @@ static void range_read(struct bp_decoder *decoder, const struct bp_field *field,
     *(uint64_t *)at = n;
 }
 
+/* The text of a lineage as far as its sources: rules are few, so it is made when the rule changes. */
+static bool lineage_head(struct bp_encoder *encoder, const char *rule)
+{
+    struct bp_buf text = {0};
+    struct bp_writer writer = {.out = &text};
+    bp_writer_object(&writer);
+    bp_writer_key(&writer, "rule");
+    bp_writer_string(&writer, rule);
+    bp_writer_key(&writer, "sources");
+    if (writer.breach)
+        encoder->writer.breach = writer.breach;
+    encoder->lineage.text = text.failed ? NULL : bp_arena_strndup(&encoder->scratch, text.data, text.len);
+    encoder->lineage.len = text.len;
+    encoder->lineage.rule = rule;
+    encoder->writer.out->failed |= !encoder->lineage.text;
+    bp_buf_release(&text);
+    return encoder->lineage.text != NULL;
+}
+
 static void lineage_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
 {
     (void)field;
     const struct bp_lineage *lineage = at;
-    bp_writer_shaped(&encoder->writer, &encoder->lineage);
-    bp_writer_string(&encoder->writer, lineage->rule);
-    bp_writer_array(&encoder->writer);
-    for (uint32_t i = 0; i < lineage->n_sources; i++)
-        bp_writer_id(&encoder->writer, &lineage->sources[i]);
-    bp_writer_end(&encoder->writer);
-    bp_writer_end(&encoder->writer);
+    const char *last = encoder->lineage.rule;
+    const bool known = last && (lineage->rule == last || strcmp(lineage->rule, last) == 0);
+    if (!known && !lineage_head(encoder, lineage->rule))
+        return;
+    char *to = bp_writer_room(&encoder->writer, encoder->lineage.len + (size_t)lineage->n_sources * BP_ID_TEXT + 4);
+    if (!to)
+        return;
+    memcpy(to, encoder->lineage.text, encoder->lineage.len);
+    to += encoder->lineage.len;
+    *to++ = '[';
+    for (uint32_t i = 0; i < lineage->n_sources; i++) {
+        if (i)
+            *to++ = ',';
+        to = bp_id_put(to, &lineage->sources[i]);
+    }
+    *to++ = ']';
+    *to++ = '}';
+    bp_writer_take(&encoder->writer, to);
 }
 
 static void lineage_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
@@ -288,13 +318,7 @@ static void lineage_read(struct bp_decoder *decoder, const struct bp_field *fiel
 static void work_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
 {
     (void)field;
-    const struct bp_work *work = at;
-    bp_writer_shaped(&encoder->writer, &encoder->work);
-    bp_writer_uint(&encoder->writer, work->message.n);
-    bp_writer_decimal(&encoder->writer, work->operations.n);
-    bp_writer_uint(&encoder->writer, work->read.n);
-    bp_writer_uint(&encoder->writer, work->write.n);
-    bp_writer_end(&encoder->writer);
+    bp_work_write(&encoder->writer, at);
 }
 
 static void work_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
@@ -347,15 +371,13 @@ static void effects_read(struct bp_decoder *decoder, const struct bp_field *fiel
 
 static void array_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
 {
-    struct bp_shape shape;
     const char *item;
     uint32_t n;
     memcpy(&item, at, sizeof item);
     memcpy(&n, (const char *)at - field->at + field->count, sizeof n);
-    bp_record_shape(field->record, &shape);
     bp_writer_array(&encoder->writer);
     for (uint32_t i = 0; i < n; i++, item += field->record->size)
-        bp_encode_record(encoder, field->record, &shape, item);
+        bp_encode_record(encoder, field->record, item);
     bp_writer_end(&encoder->writer);
 }
 

@@ -90,6 +90,24 @@ bool bp_id_equal(const struct bp_id *a, const struct bp_id *b)
     return a->kind == b->kind && memcmp(a->hash, b->hash, sizeof a->hash) == 0;
 }
 
+char *bp_id_put(char *to, const struct bp_id *id)
+{
+#define BP_ENTITY(suffix, name, array) {sizeof(name) + 1, "\"" name ":"},
+    static const struct {
+        size_t n;
+        char text[16];
+    } heads[] = {
+#include "common/ir/vocabulary.def"
+    };
+#undef BP_ENTITY
+    memcpy(to, heads[id->kind].text, sizeof heads->text);
+    to += heads[id->kind].n;
+    bp_hex(id->hash, sizeof id->hash, to);
+    to += HASH_DIGITS;
+    *to++ = '"';
+    return to;
+}
+
 void bp_id_format(const struct bp_id *id, char text[BP_ID_TEXT])
 {
     char *end = stpcpy(text, bp_entity_names[id->kind]);
@@ -116,9 +134,9 @@ bool bp_id_parse(const char *text, struct bp_id *ret)
 
 void bp_writer_id(struct bp_writer *writer, const struct bp_id *id)
 {
-    char text[BP_ID_TEXT];
-    bp_id_format(id, text);
-    bp_writer_string(writer, text);
+    char *to = bp_writer_room(writer, BP_ID_TEXT);
+    if (to)
+        bp_writer_take(writer, bp_id_put(to, id));
 }
 
 /* The hash after `["<source>","<binding>","`, which every id of the snapshot begins with. */
@@ -179,18 +197,28 @@ bool bp_work_equal(const struct bp_work *a, const struct bp_work *b)
            a->message.n == b->message.n;
 }
 
+/* A number of one kind after the text that comes before it. */
+static char *put_number(char *to, const char *before, size_t n, bp_u128 value)
+{
+    memcpy(to, before, n);
+    return to + n + bp_u128_format(value, to + n);
+}
+#define PUT_NUMBER(to, before, value) put_number((to), "" before, sizeof(before) - 1, (value))
+
+/* Written as text, there being one for every task of every stage. */
 void bp_work_write(struct bp_writer *writer, const struct bp_work *work)
 {
-    bp_writer_object(writer);
-    bp_writer_key(writer, "message_bytes");
-    bp_writer_uint(writer, work->message.n);
-    bp_writer_key(writer, "operations");
-    bp_writer_decimal(writer, work->operations.n);
-    bp_writer_key(writer, "read_bytes");
-    bp_writer_uint(writer, work->read.n);
-    bp_writer_key(writer, "write_bytes");
-    bp_writer_uint(writer, work->write.n);
-    bp_writer_end(writer);
+    char *to = bp_writer_room(writer, 64 + 4 * BP_U128_TEXT);
+    if (!to)
+        return;
+    if (work->message.n > BP_JSON_INT_MAX || work->read.n > BP_JSON_INT_MAX || work->write.n > BP_JSON_INT_MAX)
+        writer->breach = "an integer past 2^53 - 1";
+    to = PUT_NUMBER(to, "{\"message_bytes\":", work->message.n);
+    to = PUT_NUMBER(to, ",\"operations\":\"", work->operations.n);
+    to = PUT_NUMBER(to, "\",\"read_bytes\":", work->read.n);
+    to = PUT_NUMBER(to, ",\"write_bytes\":", work->write.n);
+    *to++ = '}';
+    bp_writer_take(writer, to);
 }
 
 void bp_memory_write(struct bp_writer *writer, const struct bp_memory *memory, enum bp_mode mode)

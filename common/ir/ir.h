@@ -97,12 +97,14 @@ struct bp_id {
     enum bp_entity_kind kind;
     uint8_t hash[16];
 };
-#define BP_ID_TEXT 48 /* the longest kind, ':', 32 digits and a NUL fit */
+#define BP_ID_TEXT 48 /* the longest kind, ':', 32 digits, two quotes and a NUL fit */
 
 bool bp_id_equal(const struct bp_id *a, const struct bp_id *b);
 void bp_id_format(const struct bp_id *id, char text[BP_ID_TEXT]);
 bool bp_id_parse(const char *text, struct bp_id *ret);
 void bp_writer_id(struct bp_writer *writer, const struct bp_id *id);
+/* The quoted text at `to`, which has BP_ID_TEXT bytes; its end. */
+char *bp_id_put(char *to, const struct bp_id *id);
 
 /* Makes the ids of one snapshot: hashes what all of them begin with once. */
 struct bp_id_maker;

@@ -85,13 +85,11 @@ static void effects_write(struct bp_encoder *encoder, const struct bp_field *fie
     (void)field;
     const struct bp_model_operation *operation =
         (const void *)((const char *)at - offsetof(struct bp_model_operation, effects));
-    struct bp_shape shape;
-    bp_record_shape(&effect_record, &shape);
     bp_writer_array(&encoder->writer);
     if (operation->n_effects > sizeof operation->effects / sizeof *operation->effects)
         encoder->writer.breach = "more effects than an operation has";
     for (uint32_t i = 0; i < operation->n_effects && !encoder->writer.breach; i++)
-        bp_encode_record(encoder, &effect_record, &shape, &operation->effects[i]);
+        bp_encode_record(encoder, &effect_record, &operation->effects[i]);
     bp_writer_end(&encoder->writer);
 }
 
