@@ -14,14 +14,14 @@ static bool buf_fail(struct bp_buf *buf)
 
 bool bp_buf_grow(struct bp_buf *buf, size_t n)
 {
+    enum { LEAST = 256 };
     if (buf->failed)
         return false;
-    size_t allocated = buf->allocated ? buf->allocated : 256;
-    while (allocated - buf->len < n) {
-        if (allocated > SIZE_MAX / 2)
-            return buf_fail(buf);
-        allocated *= 2;
-    }
+    if (n > SIZE_MAX / 4 || buf->allocated > SIZE_MAX / 4)
+        return buf_fail(buf);
+    size_t allocated = 2 * buf->allocated > LEAST ? 2 * buf->allocated : LEAST;
+    if (allocated < buf->len + n)
+        allocated = buf->len + n;
     char *data = realloc(buf->data, allocated);
     if (!data)
         return buf_fail(buf);

@@ -101,7 +101,7 @@ static bool ids_prepare(struct bp_encoder *encoder, const struct bp_record *root
         encoder->ids[field->record->kind].n = n;
         n_all += n;
     }
-    bp_buf_reserve(encoder->writer.out, 4096 + 512 * n_all);
+    bp_buf_reserve(encoder->writer.out, 4096 + 1024 * n_all);
     return true;
 }
 
