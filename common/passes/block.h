@@ -38,6 +38,8 @@ struct bp_row {
     struct bp_bytes activation; /* A */
     struct bp_bytes output;     /* O */
     bool keeps_activation, keeps_output, owns_activation;
+    struct bp_bytes scores_in_activation, scores_in_output; /* what of A and O a tiled attention never materialises */
+    bool bias;                                              /* P includes one per output column */
     struct bp_tensor_shape parameter_shape, output_shape; /* global */
     struct bp_effect effect;
     bool writes_kv_cache; /* its output is the KV cache */

@@ -131,6 +131,7 @@ static struct bp_row *add_linear(struct builder *b, const char *name, uint32_t i
     row->output = elements(b, mk);
     row_parameters(b, row, P);
     bp_u128 rows = bp_add(calc, n, bias);
+    row->bias = bias;
     row->parameter_shape =
         split == SPLIT_COLUMNS
             ? (struct bp_tensor_shape){2, {rows, bp_mul(calc, t, k)}, {BP_AXIS_NONE, BP_AXIS_TENSOR}}
@@ -296,22 +297,28 @@ static uint32_t add_attention_core(struct builder *b, struct heads heads)
                                      bp_mul(calc, BSd, bp_add(calc, s->h_l, s->k_l)), n);
     row->recomputed = again;
     row->keeps_output = !(again && dropout);
+    row->scores_in_output = row->output;
     row->output_shape = scores;
 
     row = add_softmax(b, "attention.softmax", bp_block_last(b->block), n);
     row->recomputed = again;
     row->keeps_activation = row->owns_activation = dropout;
     row->keeps_output = !again;
+    row->scores_in_activation = row->activation;
+    row->scores_in_output = row->output;
     row->output_shape = scores;
 
     if (dropout) {
         row = add_dropout(b, "attention.dropout", bp_block_last(b->block), n);
         row->recomputed = again;
         row->keeps_activation = !again;
+        row->scores_in_activation = row->activation;
+        row->scores_in_output = row->output;
         row->output_shape = scores;
     }
     row = add_product(b, "attention.context", bp_block_last(b->block), heads.value, W,
                       bp_add(calc, n, bp_mul(calc, BSd, s->k_l)), bp_mul(calc, BSd, s->h_l));
+    row->scores_in_activation = elements(b, n);
     row->output_shape = split_width(b, bp_mul(calc, s->h_l, s->d));
     return bp_block_last(b->block);
 }

@@ -1,0 +1,55 @@
+/* A whole job: a plan request without target, and what only the job as a whole has (api.md, "The capacity view").
+ *
+ * Pure data and its reader; any thread.
+ */
+#ifndef BP_REQUEST_JOB_H
+#define BP_REQUEST_JOB_H
+
+#include "common/request/request.h"
+
+enum bp_optimizer { BP_ADAM, BP_ADAMW, BP_SGD, BP_SGD_MOMENTUM, BP_ADAM_8BIT, BP_ADAFACTOR };
+enum bp_attention_count { BP_ATTENTION_FULL, BP_ATTENTION_CAUSAL };
+enum bp_operations_count { BP_OPERATIONS_HARDWARE, BP_OPERATIONS_MODEL };
+enum bp_kernel { BP_KERNEL_TILED, BP_KERNEL_UNFUSED };
+enum bp_loss { BP_LOSS_FP32_COPY, BP_LOSS_IN_PLACE };
+
+/* Their names in JSON, NULL-terminated, in the order of the enums. */
+extern const char *const bp_optimizer_names[], *const bp_attention_count_names[], *const bp_operations_count_names[],
+    *const bp_kernel_names[], *const bp_loss_names[];
+
+/* How things are counted; chosen by the caller, stamped on every answer. */
+struct bp_conventions {
+    enum bp_attention_count attention;   /* causal: scores and context halved in operations, nothing else */
+    enum bp_operations_count operations; /* which of the two counts a reader is to take */
+    enum bp_kernel kernel;               /* tiled: no S*S tensor is kept or held */
+    enum bp_loss loss;                   /* in_place: no fp32 copy of the logits */
+};
+
+/* The most runs of blocks (pipeline stages times virtual stages) that a job may have. */
+enum { BP_RUNS_MAX = 1024 };
+
+struct bp_job {
+    struct bp_request request; /* no target, no deployment */
+    struct bp_conventions conventions;
+    enum bp_optimizer optimizer;
+    uint64_t vocab_multiple;         /* the vocabulary is rounded up to it before it is divided; 1 */
+    const uint64_t *pipeline_layers; /* blocks of each run, in model order, or NULL: an even split */
+    enum bp_dtype kv_cache_dtype;
+    uint64_t kv_block, prefill_chunk; /* tokens; prefill_chunk is not used in decode */
+    bool has_memory, has_allowance;   /* memory_bytes; reserve_bytes or utilization_permille */
+    struct bp_bytes memory, reserve;
+    uint64_t utilization_permille, devices_per_node;
+};
+
+/* Pipeline stages times virtual stages: run c*p + s is chunk c of stage s. */
+uint64_t bp_job_runs(const struct bp_job *job);
+
+/* The job of a stored plan's request: defaults for all the rest, no memory to fit. */
+void bp_job_of(const struct bp_request *request, struct bp_job *ret);
+
+/* Reads the body of POST /v1/fit: every problem is added with its pointer; `*ret` is meaningful only when none was.
+ * -1 only when memory ran out. */
+int bp_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_job *ret,
+                struct bp_config *ret_config);
+
+#endif

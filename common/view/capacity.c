@@ -1,0 +1,130 @@
+/* The capacity view of job.md: facts of one block, stages from the blocks, the answer from the stages. */
+#include "common/view/capacity_run.h"
+
+const char *const bp_component_names[] = {
+#define BP_COMPONENT(suffix, name, training, inference) name,
+    BP_COMPONENTS
+#undef BP_COMPONENT
+        NULL};
+
+bool bp_component_in(enum bp_component component, enum bp_mode mode)
+{
+    static const bool in[][2] = {
+#define BP_COMPONENT(suffix, name, training, inference) {training, inference},
+        BP_COMPONENTS
+#undef BP_COMPONENT
+    };
+    return in[component][mode == BP_MODE_INFERENCE];
+}
+
+uint64_t bp_capacity_run_blocks(const struct bp_capacity_run *run, uint64_t place)
+{
+    return run->job->pipeline_layers ? run->job->pipeline_layers[place]
+                                     : run->request->model.num_hidden_layers / (run->p * run->v);
+}
+
+uint64_t bp_capacity_stage_blocks(const struct bp_capacity_run *run, uint64_t stage)
+{
+    uint64_t blocks = 0;
+    for (uint64_t chunk = 0; chunk < run->v; chunk++)
+        blocks += bp_capacity_run_blocks(run, chunk * run->p + stage);
+    return blocks;
+}
+
+/* How each mode derives a block and a stage. */
+static const struct {
+    int (*facts)(struct bp_capacity_run *run, struct bp_err *err);
+    void (*stage)(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret);
+} modes[] = {[BP_MODE_TRAINING] = {bp_capacity_training_facts, bp_capacity_training_stage},
+             [BP_MODE_INFERENCE] = {bp_capacity_inference_facts, bp_capacity_inference_stage}};
+
+static int begin(const struct bp_job *job, struct bp_capacity_run *run, struct bp_err *err)
+{
+    const struct bp_request *request = &job->request;
+    const struct bp_workload *workload = &request->workload;
+    const struct bp_strategy *strategy = &request->strategy;
+    *run = (struct bp_capacity_run){.job = job,
+                                    .request = request,
+                                    .p = strategy->pipeline_parallel,
+                                    .v = strategy->virtual_stages,
+                                    .micro_batches = 1};
+    if (bp_symbols_of(&request->model, workload, strategy, &run->s, err) < 0)
+        return -1;
+    if (workload->mode == BP_MODE_TRAINING)
+        run->micro_batches =
+            workload->global_batch_size / (strategy->data_parallel * workload->micro_batch_size);
+    if (run->v > 1 && run->micro_batches % run->p != 0)
+        return bp_fail(err, BP_E_not_divisible, "/workload/global_batch_size",
+                       "an interleaved schedule needs a multiple of %llu micro-batches, not %llu",
+                       (unsigned long long)run->p, (unsigned long long)run->micro_batches);
+    if (modes[workload->mode].facts(run, err) < 0)
+        return -1;
+    bp_capacity_hold_ends(run);
+    return 0;
+}
+
+static struct bp_bytes evaluate_stage(struct bp_capacity_run *run, uint64_t place, struct bp_capacity_stage *stage)
+{
+    *stage = (struct bp_capacity_stage){0};
+    modes[run->request->workload.mode].stage(run, place, stage);
+    for (size_t i = 0; i < BP_COMPONENT_N; i++)
+        stage->total = bp_bytes_add(&run->calc, stage->total, stage->components[i]);
+    return stage->total;
+}
+
+int bp_capacity_total(const struct bp_job *job, struct bp_bytes *ret, struct bp_err *err)
+{
+    struct bp_capacity_run run;
+    struct bp_capacity_stage stage;
+    struct bp_bytes total = {0};
+    if (begin(job, &run, err) < 0)
+        return -1;
+    for (uint64_t place = 0; place < run.p; place++) {
+        struct bp_bytes bytes = evaluate_stage(&run, place, &stage);
+        total = bytes.n > total.n ? bytes : total;
+    }
+    if (bp_calc_check(&run.calc, "", "the memory of the job", err) < 0)
+        return -1;
+    *ret = total;
+    return 0;
+}
+
+/* What the caller leaves for the job of each device's memory. */
+static void compare_with_memory(struct bp_capacity_run *run, struct bp_capacity *answer)
+{
+    const struct bp_job *job = run->job;
+    bp_u128 usable = (bp_u128)job->memory.n * job->utilization_permille / 1000;
+    answer->fits = true;
+    if (!job->has_memory)
+        return;
+    answer->available.n = usable > job->reserve.n ? (uint64_t)usable - job->reserve.n : 0;
+    answer->fits = answer->total.n <= answer->available.n;
+    if (answer->fits)
+        answer->headroom.n = answer->available.n - answer->total.n;
+    else
+        answer->shortfall.n = answer->total.n - answer->available.n;
+}
+
+int bp_capacity_of(const struct bp_job *job, struct bp_arena *arena, struct bp_capacity *ret, struct bp_err *err)
+{
+    struct bp_capacity_run run;
+    struct bp_capacity answer = {0};
+    if (begin(job, &run, err) < 0)
+        return -1;
+    answer.n_stages = run.p;
+    answer.stages = bp_arena_array(arena, run.p, sizeof *answer.stages);
+    if (!answer.stages)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the stages");
+    for (uint64_t place = 0; place < run.p; place++) {
+        struct bp_bytes total = evaluate_stage(&run, place, &answer.stages[place]);
+        if (total.n > answer.total.n) {
+            answer.total = total;
+            answer.binding_stage = place;
+        }
+    }
+    compare_with_memory(&run, &answer);
+    if (bp_capacity_step(&run, &answer, err) < 0 || bp_calc_check(&run.calc, "", "the memory of the job", err) < 0)
+        return -1;
+    *ret = answer;
+    return 0;
+}

@@ -1,0 +1,70 @@
+/* The capacity view: what each rank holds for the whole job, and whether it fits (job.md).
+ *
+ * It answers from the same rows as the passes, block by block, stage by stage. It is derived and rebuildable, never
+ * part of a snapshot; its conventions are chosen by the caller and stamped on the answer. Byte counts are of one rank,
+ * exact, at most 2^53 - 1. Pure; any thread.
+ */
+#ifndef BP_VIEW_CAPACITY_H
+#define BP_VIEW_CAPACITY_H
+
+#include "common/passes/block.h"
+#include "common/request/job.h"
+
+/* Rises when a rule changes what a number comes out as. */
+enum { BP_CAPACITY_REVISION = 1 };
+
+/* What a rank holds, in the order in which an answer lists it: suffix, name, whether in training, in inference. */
+#define BP_COMPONENTS                                                                                                  \
+    BP_COMPONENT(WEIGHTS, "weights", true, true)                                                                       \
+    BP_COMPONENT(GRADIENTS, "gradients", true, false)                                                                  \
+    BP_COMPONENT(OPTIMIZER, "optimizer", true, false)                                                                  \
+    BP_COMPONENT(STORED_ACTIVATIONS, "stored_activations", true, false)                                                \
+    BP_COMPONENT(ACTIVATION_CHECKPOINTS, "activation_checkpoints", true, false)                                        \
+    BP_COMPONENT(EMBEDDING_ACTIVATIONS, "embedding_activations", true, false)                                          \
+    BP_COMPONENT(HEAD_ACTIVATIONS, "head_activations", true, false)                                                    \
+    BP_COMPONENT(TRANSIENT, "transient", true, false)                                                                  \
+    BP_COMPONENT(KV_CACHE, "kv_cache", false, true)                                                                    \
+    BP_COMPONENT(WORKSPACE, "workspace", false, true)                                                                  \
+    BP_COMPONENT(BOUNDARY, "boundary", false, true)                                                                    \
+    BP_COMPONENT(LOGITS, "logits", false, true)
+#define BP_COMPONENT(suffix, name, training, inference) BP_COMPONENT_##suffix,
+enum bp_component { BP_COMPONENTS BP_COMPONENT_N };
+#undef BP_COMPONENT
+extern const char *const bp_component_names[];
+bool bp_component_in(enum bp_component component, enum bp_mode mode);
+
+/* One pipeline stage. In training its first three components are the model state. */
+struct bp_capacity_stage {
+    uint64_t in_flight; /* micro-batches, or chunk passes when interleaved, whose activations are held at the peak */
+    struct bp_bytes components[BP_COMPONENT_N];
+    struct bp_bytes blocks_only[3]; /* weights, gradients, optimizer state of its blocks alone */
+    struct bp_bytes total;
+};
+
+/* Operations of the whole job: as executed, and without recomputation, replicated heads and padding. */
+struct bp_job_operations {
+    bp_u128 hardware, model;
+};
+
+struct bp_capacity {
+    struct bp_capacity_stage *stages;
+    uint64_t n_stages, binding_stage; /* the lowest on a tie */
+    struct bp_bytes total;            /* of the binding stage */
+    struct bp_bytes available;        /* memory_bytes * utilization_permille / 1000 - reserve_bytes, rounded down */
+    bool fits;                        /* total <= available; true when no memory was named */
+    struct bp_bytes headroom, shortfall;
+    struct bp_job_operations per_step, per_token;
+    bool has_per_token; /* the operations of a step divide evenly by its tokens */
+    struct bp_bytes wire_tensor, wire_pipeline, wire_data; /* sent by one rank of the binding stage, per step */
+    struct bp_bytes kv_per_token; /* the whole model, each head once; inference in the cache's dtype */
+    uint64_t kv_tokens_that_fit, max_batch; /* inference with a memory named */
+};
+
+/* -1: quantity_overflow, not_divisible (an interleaved schedule whose micro-batches do not fill its stages),
+ * out_of_memory, internal. */
+int bp_capacity_of(const struct bp_job *job, struct bp_arena *arena, struct bp_capacity *ret, struct bp_err *err);
+
+/* The total of the binding stage alone, which is what a search for a strategy asks many times. */
+int bp_capacity_total(const struct bp_job *job, struct bp_bytes *ret, struct bp_err *err);
+
+#endif
