@@ -56,7 +56,7 @@ struct bp_connection *bp_connection_open(struct bp_connections *connections, int
         .fd = fd,
         .open = true,
         .serial = connections->next_serial++,
-        .deadline = bp_monotonic_ns() + BP_ARRIVAL_SECONDS * second,
+        .deadline = bp_clock_ns() + BP_ARRIVAL_SECONDS * second,
     };
     connections->n_open++;
     if (fd > connections->top_fd)
@@ -79,7 +79,7 @@ void bp_connection_close(struct bp_connection *connection)
 
 void bp_connection_set_deadline(struct bp_connection *connection, unsigned seconds)
 {
-    uint64_t deadline = bp_monotonic_ns() + seconds * second;
+    uint64_t deadline = bp_clock_ns() + seconds * second;
     pthread_mutex_lock(&connection->all->lock);
     connection->deadline = deadline;
     pthread_mutex_unlock(&connection->all->lock);
@@ -129,7 +129,7 @@ void bp_connection_end(struct bp_connection *connection)
         pthread_cond_broadcast(&all->no_active);
     connection->active = false;
     connection->gone = false;
-    connection->deadline = bp_monotonic_ns() + BP_IDLE_SECONDS * second;
+    connection->deadline = bp_clock_ns() + BP_IDLE_SECONDS * second;
     pthread_mutex_unlock(&all->lock);
     bp_answer_unref(answer);
     bp_answer_unref(connection->refusal);
@@ -160,7 +160,7 @@ bool bp_connection_wait(struct bp_connection *connection, void (*suspend)(void *
         struct epoll_event event = {.events = EPOLLRDHUP, .data.u64 = mark_of(connection)};
         epoll_ctl(all->epoll, EPOLL_CTL_ADD, connection->fd, &event);
         connection->waiting = true;
-        connection->deadline = bp_monotonic_ns() + BP_ANSWER_SECONDS * second;
+        connection->deadline = bp_clock_ns() + BP_ANSWER_SECONDS * second;
         all->n_waiting++;
         suspend(connection->handle);
     }
@@ -207,7 +207,7 @@ static struct bp_answer *too_late(void)
 
 static void enforce_deadlines(struct bp_connections *connections)
 {
-    uint64_t now = bp_monotonic_ns();
+    uint64_t now = bp_clock_ns();
     pthread_mutex_lock(&connections->lock);
     for (int fd = 0; fd <= connections->top_fd; fd++) {
         struct bp_connection *connection = &connections->by_fd[fd];
@@ -243,9 +243,9 @@ static void *watch(void *data)
                 on_unix_client(connections);
             else if (events[i].data.u64 != mark_wake)
                 on_hang_up(connections, events[i].data.u64);
-        if (bp_monotonic_ns() >= next_tick) {
+        if (bp_clock_ns() >= next_tick) {
             enforce_deadlines(connections);
-            next_tick = bp_monotonic_ns() + TICK_MS * (second / 1000);
+            next_tick = bp_clock_ns() + TICK_MS * (second / 1000);
         }
     }
     return NULL;
@@ -318,7 +318,7 @@ void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_
         epoll_ctl(connections->epoll, EPOLL_CTL_DEL, connections->unix_listener, NULL);
     if (!wait_for_none(connections, deadline_ns)) {
         answer_all_waiters(connections);
-        while (!wait_for_none(connections, bp_monotonic_ns() + grace_ns))
+        while (!wait_for_none(connections, bp_clock_ns() + grace_ns))
             cut_active(connections);
     }
     pthread_mutex_unlock(&connections->lock);
