@@ -203,7 +203,7 @@ static void print_list(struct bp_buf *out, const char *label, const json_t *list
         if (i == 0)
             bp_buf_addf(out, "%-*s", INDENT, label);
         else
-            bp_buf_addstr(out, ", ");
+            bp_buf_addstr(out, column > WIDTH ? "," : ", ");
         if (column > WIDTH) {
             bp_buf_addf(out, "\n%*s", INDENT, "");
             column = INDENT;
