@@ -142,7 +142,7 @@ void bp_cell_gib(struct bp_buf *out, const struct bp_table_row *row, const char 
 
 void bp_cell_short(struct bp_buf *out, const struct bp_table_row *row, const char *key)
 {
-    enum { DIGITS = 12 };
+    enum { DIGITS = 16 };
     const char *text = bp_json_text(row->value, key);
     size_t n = strlen(text), colon = strcspn(text, ":");
     bp_text_addn(out, text, text[colon] && n - colon - 1 > DIGITS ? colon + 1 + DIGITS : n);
