@@ -206,7 +206,7 @@ static enum MHD_Result run(struct bp_http *http, struct bp_connection *connectio
         return deliver(http, connection, answer);
     if (bp_connection_wait(connection, suspend))
         return MHD_YES;
-    return deliver(http, connection, connection->answer);
+    return connection->gone ? MHD_NO : deliver(http, connection, connection->answer);
 }
 
 static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, const char *url, const char *method,

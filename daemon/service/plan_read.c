@@ -50,9 +50,9 @@ static int write_plan(struct bp_service *service, const struct bp_digest *id, st
         bp_record_write(writer, &plan, true);
         return 0;
     }
-    if (missing.code != BP_E_not_found)
+    if (missing.code != BP_E_not_found || bp_store_job_read(service->store, id, arena, &job, NULL))
         return bp_fail(err, missing.code, "", "%s", missing.message);
-    return bp_store_job_read(service->store, id, arena, &job, err) ? -1 : write_job(&job, arena, writer, err);
+    return write_job(&job, arena, writer, err);
 }
 
 /* The id under which a job was taken up when the passes had changed; else its own. */
