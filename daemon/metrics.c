@@ -70,7 +70,7 @@ void bp_metrics_latency(struct bp_metrics *metrics, enum bp_latency stage, uint6
     increment(&metrics->latency[stage].nanoseconds, nanoseconds);
 }
 
-uint64_t bp_monotonic_ns(void)
+uint64_t bp_clock_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

@@ -206,7 +206,7 @@ static enum MHD_Result run(struct bp_http *http, struct bp_connection *connectio
         return deliver(http, connection, answer);
     if (bp_connection_wait(connection, suspend))
         return MHD_YES;
-    return deliver(http, connection, connection->answer);
+    return connection->gone ? MHD_NO : deliver(http, connection, connection->answer);
 }
 
 static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, const char *url, const char *method,
@@ -435,7 +435,7 @@ void bp_http_stop(struct bp_http *http)
         return;
     MHD_quiesce_daemon(http->daemon);
     shutdown(http->listener, SHUT_RDWR); /* who is in the backlog learns now, not at the end */
-    bp_connections_drain(&http->connections, bp_monotonic_ns() + drain_ns, grace_ns);
+    bp_connections_drain(&http->connections, bp_clock_ns() + drain_ns, grace_ns);
     bp_connections_stop(&http->connections);
     MHD_stop_daemon(http->daemon);
     http_free(http);

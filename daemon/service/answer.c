@@ -51,7 +51,8 @@ struct bp_answer *bp_answer_static(int status, const char *media_type, const voi
 struct bp_answer *bp_answer_not_modified(struct bp_answer *answer)
 {
     if (!answer->not_modified) {
-        struct bp_answer *made = bp_answer_static(304, NULL, "", 0);
+        /* It says how long the body would be (RFC 9110 section 8.6), and none is sent. */
+        struct bp_answer *made = bp_answer_static(304, NULL, answer->body, answer->n);
         if (bp_answer_is_standing(made))
             return made;
         memcpy(made->etag, answer->etag, sizeof made->etag);
