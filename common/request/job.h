@@ -25,27 +25,30 @@ struct bp_conventions {
     enum bp_loss loss;                   /* in_place: no fp32 copy of the logits */
 };
 
-/* The most runs of blocks (pipeline stages times virtual stages) that a job may have. */
-enum { BP_RUNS_MAX = 1024 };
+/* The most pipeline stages that a job may have: an answer lists every one. */
+enum { BP_STAGES_MAX = 1024 };
 
 struct bp_job {
     struct bp_request request; /* no target, no deployment */
     struct bp_conventions conventions;
     enum bp_optimizer optimizer;
-    uint64_t vocab_multiple;         /* the vocabulary is rounded up to it before it is divided; 1 */
-    const uint64_t *pipeline_layers; /* blocks of each run, in model order, or NULL: an even split */
+    uint64_t vocab_multiple; /* the vocabulary is rounded up to it before it is divided; 1 */
     enum bp_dtype kv_cache_dtype;
     uint64_t kv_block, prefill_chunk; /* tokens; prefill_chunk is not used in decode */
     bool has_memory, has_allowance;   /* memory_bytes; reserve_bytes or utilization_permille */
     struct bp_bytes memory, reserve;
     uint64_t utilization_permille, devices_per_node;
+    uint64_t position_offset; /* of struct bp_config */
 };
 
-/* Pipeline stages times virtual stages: run c*p + s is chunk c of stage s. */
-uint64_t bp_job_runs(const struct bp_job *job);
+/* Devices of the job: t * p * dp, in inference t * p * replicas. */
+bp_u128 bp_job_devices(const struct bp_job *job);
 
 /* The job of a stored plan's request: defaults for all the rest, no memory to fit. */
 void bp_job_of(const struct bp_request *request, struct bp_job *ret);
+
+/* The keys that a fit request has beside a plan request's, by the object they stand in, NULL-terminated. */
+extern const char *const bp_job_keys[], *const bp_job_strategy_keys[], *const bp_job_workload_keys[];
 
 /* Reads the body of POST /v1/fit: every problem is added with its pointer; `*ret` is meaningful only when none was.
  * -1 only when memory ran out. */

@@ -28,14 +28,14 @@ static const char *const workload_keys[][10] = {
                      "phase", "batch_size", "context_length"},
 };
 
-static const char *const strategy_keys[][12] = {
+static const char *const strategy_keys[][13] = {
     [READ_TRAINING] = {"tensor_parallel", "pipeline_parallel", "data_parallel", "sequence_parallel", "recompute",
                        "recompute_all_gather", "recompute_activation", "pipeline_schedule", "virtual_stages",
-                       "zero_stage"},
-    [READ_INFERENCE] = {"tensor_parallel", "pipeline_parallel", "replicas"},
+                       "zero_stage", "pipeline_layers"},
+    [READ_INFERENCE] = {"tensor_parallel", "pipeline_parallel", "pipeline_layers", "replicas"},
     [READ_EITHER] = {"tensor_parallel", "pipeline_parallel", "data_parallel", "sequence_parallel", "recompute",
                      "recompute_all_gather", "recompute_activation", "pipeline_schedule", "virtual_stages",
-                     "zero_stage", "replicas"},
+                     "zero_stage", "pipeline_layers", "replicas"},
 };
 
 static uint64_t read_size(const struct bp_reader *reader, const char *key, bool required)
@@ -114,6 +114,31 @@ static void read_training_strategy(const struct bp_reader *reader, struct bp_str
     strategy->zero_stage = bp_reader_uint(reader, "zero_stage", 0, 3, 0);
 }
 
+static void read_pipeline_layers(const struct bp_reader *reader, struct bp_strategy *strategy)
+{
+    static const char key[] = "pipeline_layers";
+    const json_t *runs = bp_reader_get(reader, key, false), *run;
+    size_t i;
+    if (!runs)
+        return;
+    if (!json_is_array(runs) || json_array_size(runs) == 0 || json_array_size(runs) > BP_RUNS_MAX) {
+        bp_reader_problem(reader, json_is_array(runs) ? BP_E_out_of_range : BP_E_wrong_type, key,
+                          "must be an array of 1 to %d numbers of layers", BP_RUNS_MAX);
+        return;
+    }
+    json_array_foreach(runs, i, run)
+    {
+        json_int_t layers = json_integer_value(run);
+        if (!json_is_integer(run))
+            bp_reader_problem(reader, BP_E_wrong_type, key, "run %zu must be an integer", i);
+        else if (layers < 0 || layers > UINT16_MAX)
+            bp_reader_problem(reader, BP_E_out_of_range, key, "run %zu must be between 0 and %d", i, UINT16_MAX);
+        else
+            strategy->pipeline_layers[i] = (uint16_t)layers;
+    }
+    strategy->n_pipeline_layers = (uint32_t)json_array_size(runs);
+}
+
 static void strategy_read(const struct bp_reader *reader, enum reading reading, struct bp_strategy *ret)
 {
     struct bp_strategy strategy = {.data_parallel = 1, .virtual_stages = 1, .replicas = 1};
@@ -121,6 +146,7 @@ static void strategy_read(const struct bp_reader *reader, enum reading reading, 
     strategy.tensor_parallel = read_degree(reader, "tensor_parallel", BP_TENSOR_PARALLEL_MAX);
     strategy.pipeline_parallel = read_degree(reader, "pipeline_parallel", BP_JSON_INT_MAX);
     strategy.pipeline_schedule = default_schedule(&strategy);
+    read_pipeline_layers(reader, &strategy);
     if (reading != READ_INFERENCE)
         read_training_strategy(reader, &strategy);
     if (reading != READ_TRAINING)
@@ -160,7 +186,7 @@ static void read_deployment(const struct bp_reader *request, struct bp_request *
 /* What the checks between values see. */
 struct check {
     const struct bp_request *request;
-    const struct bp_config *config;
+    uint64_t position_offset;
     struct bp_problems *problems;
 };
 
@@ -209,8 +235,29 @@ static void check_schedule(const struct check *check)
                         "more than one virtual stage needs the interleaved schedule");
 }
 
+/* Runs dealt by hand: one for each chunk of each stage, all of the model's layers together. */
+static void check_dealt_layers(const struct check *check)
+{
+    static const char path[] = "/strategy/pipeline_layers";
+    const struct bp_strategy *strategy = &check->request->strategy;
+    uint64_t layers = check->request->model.num_hidden_layers, sum = 0;
+    bp_u128 runs = (bp_u128)strategy->pipeline_parallel * strategy->virtual_stages;
+    for (uint32_t i = 0; i < strategy->n_pipeline_layers; i++)
+        sum += strategy->pipeline_layers[i];
+    if (runs && runs != strategy->n_pipeline_layers)
+        bp_problems_add(check->problems, BP_E_conflict, path,
+                        "%u runs are not pipeline_parallel * virtual_stages of them", strategy->n_pipeline_layers);
+    if (layers && sum != layers)
+        bp_problems_add(check->problems, BP_E_conflict, path, "the runs add up to %llu layers, the model has %llu",
+                        (unsigned long long)sum, (unsigned long long)layers);
+}
+
 static void check_layers(const struct check *check)
 {
+    if (check->request->strategy.n_pipeline_layers) {
+        check_dealt_layers(check);
+        return;
+    }
     const struct bp_strategy *strategy = &check->request->strategy;
     bp_u128 layers = check->request->model.num_hidden_layers, p = strategy->pipeline_parallel;
     if (p && layers % p != 0)
@@ -223,7 +270,7 @@ static void check_layers(const struct check *check)
 static void check_lengths(const struct check *check)
 {
     const struct bp_workload *workload = &check->request->workload;
-    uint64_t rows = check->request->model.max_position_embeddings, offset = check->config->position_offset;
+    uint64_t rows = check->request->model.max_position_embeddings, offset = check->position_offset;
     uint64_t length =
         workload->sequence_length > workload->context_length ? workload->sequence_length : workload->context_length;
     if (rows && length > rows - offset)
@@ -245,6 +292,23 @@ static void check_deployment(const struct check *check)
                         (unsigned long long)t);
 }
 
+void bp_request_check(const struct bp_request *request, uint64_t position_offset, struct bp_problems *problems)
+{
+    static void (*const checks[])(const struct check *) = {check_tensor_parallel, check_schedule, check_layers,
+                                                           check_lengths, check_deployment};
+    const struct check check = {request, position_offset, problems};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        checks[i](&check);
+}
+
+static bool dealt_evenly(const struct bp_strategy *strategy)
+{
+    for (uint32_t i = 1; i < strategy->n_pipeline_layers; i++)
+        if (strategy->pipeline_layers[i] != strategy->pipeline_layers[0])
+            return false;
+    return true;
+}
+
 /* Fields without effect take their defaults, so that requests which mean the same are the same. */
 static void normalise(struct bp_strategy *strategy)
 {
@@ -256,14 +320,16 @@ static void normalise(struct bp_strategy *strategy)
         strategy->zero_stage = 0;
     if (strategy->pipeline_parallel == 1)
         strategy->pipeline_schedule = BP_SCHEDULE_NONE;
+    if (dealt_evenly(strategy)) {
+        memset(strategy->pipeline_layers, 0, sizeof strategy->pipeline_layers);
+        strategy->n_pipeline_layers = 0;
+    }
 }
 
 int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_request *ret,
                     struct bp_config *ret_config)
 {
     static const char *const known[] = {"model", "workload", "strategy", "target", "deployment", NULL};
-    static void (*const checks[])(const struct check *) = {check_tensor_parallel, check_schedule, check_layers,
-                                                           check_lengths, check_deployment};
     struct bp_request request = {0};
     struct bp_config config = {0};
     struct bp_reader reader = bp_reader_of(body, "", problems);
@@ -278,9 +344,7 @@ int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_proble
     strategy_read(&strategy, reading, &request.strategy);
     read_target(&reader, &request);
     read_deployment(&reader, &request);
-    const struct check check = {&request, &config, problems};
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        checks[i](&check);
+    bp_request_check(&request, config.position_offset, problems);
     normalise(&request.strategy);
     if (problems->out_of_memory)
         return -1;

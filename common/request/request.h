@@ -38,6 +38,9 @@ struct bp_workload {
     uint64_t batch_size, context_length;
 };
 
+/* The most runs of blocks (pipeline stages times virtual stages) that may be dealt by hand. */
+enum { BP_RUNS_MAX = 256 };
+
 struct bp_strategy {
     uint64_t tensor_parallel, pipeline_parallel;
     /* training; the defaults otherwise */
@@ -46,6 +49,9 @@ struct bp_strategy {
     enum bp_recompute recompute;
     enum bp_schedule pipeline_schedule;
     uint64_t virtual_stages, zero_stage;
+    /* blocks of each run, in model order: run c*p + s is chunk c of stage s; none of them: an even split */
+    uint16_t pipeline_layers[BP_RUNS_MAX];
+    uint32_t n_pipeline_layers;
     /* inference; 1 otherwise */
     uint64_t replicas;
 };
@@ -75,6 +81,10 @@ struct bp_request {
  * resolved and is filled as far as that came. -1 only when memory ran out. */
 int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_request *ret,
                     struct bp_config *ret_config);
+
+/* What must hold between the values of a request that was read, or changed since: every divisibility, the schedule, the
+ * lengths, the devices. Every problem is added. */
+void bp_request_check(const struct bp_request *request, uint64_t position_offset, struct bp_problems *problems);
 
 /* Canonical forms. The request's has the keys deployment, model, strategy, target, workload. */
 void bp_workload_write(struct bp_writer *writer, const struct bp_workload *workload);

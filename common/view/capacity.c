@@ -19,8 +19,9 @@ bool bp_component_in(enum bp_component component, enum bp_mode mode)
 
 uint64_t bp_capacity_run_blocks(const struct bp_capacity_run *run, uint64_t place)
 {
-    return run->job->pipeline_layers ? run->job->pipeline_layers[place]
-                                     : run->request->model.num_hidden_layers / (run->p * run->v);
+    const struct bp_strategy *strategy = &run->request->strategy;
+    return strategy->n_pipeline_layers ? strategy->pipeline_layers[place]
+                                       : run->request->model.num_hidden_layers / (run->p * run->v);
 }
 
 uint64_t bp_capacity_stage_blocks(const struct bp_capacity_run *run, uint64_t stage)
@@ -38,7 +39,44 @@ static const struct {
 } modes[] = {[BP_MODE_TRAINING] = {bp_capacity_training_facts, bp_capacity_training_stage},
              [BP_MODE_INFERENCE] = {bp_capacity_inference_facts, bp_capacity_inference_stage}};
 
-static int begin(const struct bp_job *job, struct bp_capacity_run *run, struct bp_err *err)
+struct bp_capacity_memo *bp_capacity_memo_new(struct bp_arena *arena)
+{
+    return bp_arena_array(arena, 1, sizeof(struct bp_capacity_memo));
+}
+
+static bool remembers(const struct bp_memo_entry *entry, const struct bp_request *request)
+{
+    const struct bp_strategy *strategy = &request->strategy;
+    return entry->tensor_parallel == strategy->tensor_parallel &&
+           entry->micro_batch_size == request->workload.micro_batch_size &&
+           entry->sequence_parallel == strategy->sequence_parallel &&
+           entry->recompute_all_gather == strategy->recompute_all_gather &&
+           entry->recompute_activation == strategy->recompute_activation && entry->recompute == strategy->recompute;
+}
+
+static int find_facts(struct bp_capacity_run *run, struct bp_capacity_memo *memo, struct bp_err *err)
+{
+    const struct bp_strategy *strategy = &run->request->strategy;
+    for (size_t i = 0; memo && i < memo->n; i++)
+        if (remembers(&memo->entries[i], run->request)) {
+            run->block = memo->entries[i].facts;
+            return 0;
+        }
+    if (modes[run->request->workload.mode].facts(run, err) < 0)
+        return -1;
+    if (memo && memo->n < BP_MEMO_ENTRIES && bp_calc_ok(&run->calc))
+        memo->entries[memo->n++] = (struct bp_memo_entry){strategy->tensor_parallel,
+                                                          run->request->workload.micro_batch_size,
+                                                          strategy->sequence_parallel,
+                                                          strategy->recompute_all_gather,
+                                                          strategy->recompute_activation,
+                                                          strategy->recompute,
+                                                          run->block};
+    return 0;
+}
+
+static int begin(const struct bp_job *job, struct bp_capacity_memo *memo, struct bp_capacity_run *run,
+                 struct bp_err *err)
 {
     const struct bp_request *request = &job->request;
     const struct bp_workload *workload = &request->workload;
@@ -57,9 +95,9 @@ static int begin(const struct bp_job *job, struct bp_capacity_run *run, struct b
         return bp_fail(err, BP_E_not_divisible, "/workload/global_batch_size",
                        "an interleaved schedule needs a multiple of %llu micro-batches, not %llu",
                        (unsigned long long)run->p, (unsigned long long)run->micro_batches);
-    if (modes[workload->mode].facts(run, err) < 0)
+    if (find_facts(run, memo, err) < 0)
         return -1;
-    bp_capacity_hold_ends(run);
+    bp_capacity_hold(run);
     return 0;
 }
 
@@ -72,14 +110,22 @@ static struct bp_bytes evaluate_stage(struct bp_capacity_run *run, uint64_t plac
     return stage->total;
 }
 
-int bp_capacity_total(const struct bp_job *job, struct bp_bytes *ret, struct bp_err *err)
+/* Where blocks are dealt evenly no stage between holds more than the second: it has no ends and the fewest behind it. */
+static bool may_bind(const struct bp_capacity_run *run, uint64_t stage)
+{
+    return run->request->strategy.n_pipeline_layers || stage < 2 || stage == run->p - 1;
+}
+
+int bp_capacity_total(const struct bp_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret, struct bp_err *err)
 {
     struct bp_capacity_run run;
     struct bp_capacity_stage stage;
     struct bp_bytes total = {0};
-    if (begin(job, &run, err) < 0)
+    if (begin(job, memo, &run, err) < 0)
         return -1;
     for (uint64_t place = 0; place < run.p; place++) {
+        if (!may_bind(&run, place))
+            continue;
         struct bp_bytes bytes = evaluate_stage(&run, place, &stage);
         total = bytes.n > total.n ? bytes : total;
     }
@@ -109,7 +155,7 @@ int bp_capacity_of(const struct bp_job *job, struct bp_arena *arena, struct bp_c
 {
     struct bp_capacity_run run;
     struct bp_capacity answer = {0};
-    if (begin(job, &run, err) < 0)
+    if (begin(job, NULL, &run, err) < 0)
         return -1;
     answer.n_stages = run.p;
     answer.stages = bp_arena_array(arena, run.p, sizeof *answer.stages);

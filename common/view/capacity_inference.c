@@ -9,7 +9,7 @@ int bp_capacity_inference_facts(struct bp_capacity_run *run, struct bp_err *err)
         return -1;
     for (uint32_t i = 0; i < block.n_rows; i++)
         if (block.rows[i].parameters)
-            bp_capacity_hold_row(run, &block.rows[i]);
+            bp_capacity_add_tensor(run, &block.rows[i]);
     return 0;
 }
 
@@ -46,7 +46,7 @@ void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t place, st
     uint64_t blocks = bp_capacity_stage_blocks(run, place);
     bool first = place == 0, last = place == run->p - 1;
     struct bp_held held = {0};
-    bp_held_add(run, &held, &run->block.held, blocks);
+    bp_held_add(run, &held, &run->one_block, blocks);
     ret->blocks_only[0] = bp_bytes(calc, held.weights);
     bp_held_add(run, &held, &run->embedding, first);
     bp_held_add(run, &held, &run->head, last);

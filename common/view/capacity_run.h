@@ -11,13 +11,32 @@ struct bp_held {
     bp_u128 weights, gradients, optimizer; /* bytes */
 };
 
-/* What one block brings, per micro-batch where it is about activations. */
+/* A row's parameters on one rank: n rows of k columns (k = 0: a vector of n) and with `bias` a vector of k. */
+struct bp_tensor {
+    bp_u128 n, k;
+    bool bias;
+};
+
+/* What the rows of one block say, per micro-batch where it is about activations. It does not depend on the pipeline, on
+ * data parallelism or on ZeRO. */
 struct bp_block_facts {
-    struct bp_held held;
+    struct bp_tensor tensors[BP_ROWS_MAX];
+    uint32_t n_tensors;
     bp_u128 stored, checkpoint; /* kept from forward to backward */
     bp_u128 again;              /* what recomputation brings back for a moment */
     bp_u128 widest;             /* the largest A + O of its rows */
-    bp_u128 workspace;          /* inference: the largest intermediate, elements */
+};
+
+/* Facts of the strategies that a search has met. */
+enum { BP_MEMO_ENTRIES = 64 };
+struct bp_capacity_memo {
+    struct bp_memo_entry {
+        uint64_t tensor_parallel, micro_batch_size;
+        bool sequence_parallel, recompute_all_gather, recompute_activation;
+        enum bp_recompute recompute;
+        struct bp_block_facts facts;
+    } entries[BP_MEMO_ENTRIES];
+    size_t n;
 };
 
 /* One evaluation. */
@@ -27,7 +46,7 @@ struct bp_capacity_run {
     struct bp_symbols s;
     struct bp_calc calc;
     struct bp_block_facts block;
-    struct bp_held embedding, head; /* of the first and the last stage */
+    struct bp_held one_block, embedding, head; /* the ends are of the first and the last stage */
     uint64_t micro_batches, p, v;
 };
 
@@ -36,11 +55,11 @@ struct bp_capacity_run {
 /* Adds `times` of one to another. */
 void bp_held_add(struct bp_capacity_run *run, struct bp_held *to, const struct bp_held *held, bp_u128 times);
 
-/* One row of the block. */
-void bp_capacity_hold_row(struct bp_capacity_run *run, const struct bp_row *row);
+/* Adds a row with parameters to the facts of the block. */
+void bp_capacity_add_tensor(struct bp_capacity_run *run, const struct bp_row *row);
 
-/* What the first and the last stage hold beside blocks. */
-void bp_capacity_hold_ends(struct bp_capacity_run *run);
+/* What one block holds, and what the first and the last stage hold beside blocks. */
+void bp_capacity_hold(struct bp_capacity_run *run);
 
 /* ceil(V/t), V first rounded up to the vocabulary's multiple. */
 bp_u128 bp_capacity_vocabulary_share(struct bp_capacity_run *run);

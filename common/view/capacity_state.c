@@ -39,32 +39,32 @@ static bp_u128 optimizer_bytes(struct bp_capacity_run *run, bp_u128 own, bp_u128
     return run->s.e < 4 ? bp_add(calc, bytes, bp_mul(calc, 4, own)) : bytes;
 }
 
-/* A row's tensor, and with `bias` a vector of its columns that shares its shard. */
-static void hold(struct bp_capacity_run *run, struct bp_held *held, bp_u128 n, bp_u128 k, bool bias)
+/* A bias shares the shard of its matrix. */
+static void hold(struct bp_capacity_run *run, struct bp_held *held, const struct bp_tensor *tensor)
 {
     struct bp_calc *calc = &run->calc;
+    bp_u128 n = tensor->n, k = tensor->k;
     uint64_t zero = run->request->strategy.zero_stage;
-    bp_u128 P = bp_add(calc, k ? bp_mul(calc, n, k) : n, bias ? k : 0);
+    bp_u128 P = bp_add(calc, k ? bp_mul(calc, n, k) : n, tensor->bias ? k : 0);
     bp_u128 shard = bp_div_ceil(calc, P, run->s.dp), own = zero >= 1 ? shard : P;
     held->whole = bp_add(calc, held->whole, P);
     held->own = bp_add(calc, held->own, own);
     held->weights = bp_add(calc, held->weights, bp_mul(calc, zero >= 3 ? shard : P, run->s.e));
     held->gradients = bp_add(calc, held->gradients, bp_mul(calc, zero >= 2 ? shard : P, run->s.g));
-    bp_u128 vector = bias && run->job->optimizer == BP_ADAFACTOR ? bp_mul(calc, 4, k) : 0;
+    bp_u128 vector = tensor->bias && run->job->optimizer == BP_ADAFACTOR ? bp_mul(calc, 4, k) : 0;
     held->optimizer = BP_SUM(calc, held->optimizer, optimizer_bytes(run, own, n, k), vector);
 }
 
-void bp_capacity_hold_row(struct bp_capacity_run *run, const struct bp_row *row)
+void bp_capacity_add_tensor(struct bp_capacity_run *run, const struct bp_row *row)
 {
     const struct bp_tensor_shape *shape = &row->parameter_shape;
+    struct bp_tensor *tensor = &run->block.tensors[run->block.n_tensors++];
     bp_u128 local[2] = {shape->size[0], shape->n_dims > 1 ? shape->size[1] : 0};
     for (uint32_t i = 0; i < shape->n_dims && i < 2; i++)
         if (shape->sharding[i] == BP_AXIS_TENSOR)
             local[i] = bp_div(&run->calc, local[i], run->s.t);
-    if (row->engine == BP_ENGINE_MATRIX)
-        hold(run, &run->block.held, local[0] - row->bias, local[1], row->bias);
-    else
-        hold(run, &run->block.held, row->parameters, 0, false);
+    *tensor = row->engine == BP_ENGINE_MATRIX ? (struct bp_tensor){local[0] - row->bias, local[1], row->bias}
+                                              : (struct bp_tensor){.n = row->parameters};
 }
 
 static bp_u128 norm_vectors(const struct bp_model *model)
@@ -83,15 +83,18 @@ bp_u128 bp_capacity_vocabulary_share(struct bp_capacity_run *run)
 
 /* Stage 0: token embedding and learned positions. Last stage: final norm and output head; a tied head is the embedding
  * itself on one stage and a copy on another. */
-void bp_capacity_hold_ends(struct bp_capacity_run *run)
+void bp_capacity_hold(struct bp_capacity_run *run)
 {
     const struct bp_model *model = &run->request->model;
-    bp_u128 rows = bp_capacity_vocabulary_share(run);
-    hold(run, &run->embedding, rows, run->s.H, false);
+    const struct bp_tensor table = {.n = bp_capacity_vocabulary_share(run), .k = run->s.H};
+    const struct bp_tensor positions = {.n = model->max_position_embeddings, .k = run->s.H};
+    const struct bp_tensor norm = {.n = bp_mul(&run->calc, norm_vectors(model), run->s.H)};
+    for (uint32_t i = 0; i < run->block.n_tensors; i++)
+        hold(run, &run->one_block, &run->block.tensors[i]);
+    hold(run, &run->embedding, &table);
     if (model->position == BP_POSITION_LEARNED)
-        hold(run, &run->embedding, model->max_position_embeddings, run->s.H, false);
-    hold(run, &run->head, bp_mul(&run->calc, norm_vectors(model), run->s.H), 0, false);
+        hold(run, &run->embedding, &positions);
+    hold(run, &run->head, &norm);
     if (!model->tie_word_embeddings || run->p > 1)
-        hold(run, &run->head, rows, run->s.H, false);
+        hold(run, &run->head, &table);
 }
-

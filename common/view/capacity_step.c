@@ -168,7 +168,7 @@ static bp_u128 data_bytes(struct bp_capacity_run *run, uint64_t stage)
       zero = stages[run->request->strategy.zero_stage];
     bool first = stage == 0, last = stage == run->p - 1;
     struct bp_held held = {0};
-    bp_held_add(run, &held, &run->block.held, bp_capacity_stage_blocks(run, stage));
+    bp_held_add(run, &held, &run->one_block, bp_capacity_stage_blocks(run, stage));
     bp_held_add(run, &held, &run->embedding, first);
     bp_held_add(run, &held, &run->head, last);
     bp_u128 gradients = ring(run, bp_mul(calc, held.whole, run->s.g), dp, zero.gradient_rounds);
@@ -204,7 +204,7 @@ static bool batch_fits(const struct bp_capacity_run *run, uint64_t batch, uint64
     struct bp_job job = *run->job;
     struct bp_bytes total;
     job.request.workload.batch_size = batch;
-    return bp_capacity_total(&job, &total, NULL) == 0 && total.n <= available;
+    return bp_capacity_total(&job, NULL, &total, NULL) == 0 && total.n <= available;
 }
 
 /* The total never falls as the batch grows: the largest batch lies where it first passes the memory. */

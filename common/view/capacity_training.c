@@ -37,7 +37,7 @@ int bp_capacity_training_facts(struct bp_capacity_run *run, struct bp_err *err)
         return -1;
     for (uint32_t i = 0; i < block->n_rows; i++)
         if (block->rows[i].parameters)
-            bp_capacity_hold_row(run, &block->rows[i]);
+            bp_capacity_add_tensor(run, &block->rows[i]);
     struct activations kept = sum_activations(run, block, recompute);
     run->block.widest = kept.widest;
     if (recompute == BP_RECOMPUTE_NONE) {
@@ -135,7 +135,7 @@ static bp_u128 zero_transient(struct bp_capacity_run *run, bool first, bool last
 {
     struct bp_calc *calc = &run->calc;
     uint64_t zero = run->request->strategy.zero_stage;
-    bp_u128 embedding = first ? run->embedding.whole : 0, block = blocks ? run->block.held.whole : 0;
+    bp_u128 embedding = first ? run->embedding.whole : 0, block = blocks ? run->one_block.whole : 0;
     bp_u128 head = last ? run->head.whole : 0;
     bp_u128 ends = embedding > head ? embedding : head, largest = ends > block ? ends : block;
     bp_u128 pair = bp_add(calc, block, blocks > 1 && block > ends ? block : ends);
@@ -156,7 +156,7 @@ void bp_capacity_training_stage(struct bp_capacity_run *run, uint64_t place, str
     bool first = place == 0, last = place == run->p - 1;
     uint64_t blocks = bp_capacity_stage_blocks(run, place);
     struct bp_held blocks_only = {0}, state = {0};
-    bp_held_add(run, &blocks_only, &run->block.held, blocks);
+    bp_held_add(run, &blocks_only, &run->one_block, blocks);
     state = blocks_only;
     bp_held_add(run, &state, &run->embedding, first);
     bp_held_add(run, &state, &run->head, last);
