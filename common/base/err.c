@@ -76,8 +76,10 @@ int bp_err_prefix(struct bp_err *err, const char *format, ...)
         va_end(args);
         memcpy(rest, err->message, sizeof rest);
         int n = snprintf(err->message, sizeof err->message, "%s: ", prefix);
-        if (n > 0 && (size_t)n < sizeof err->message)
-            snprintf(err->message + n, sizeof err->message - (size_t)n, "%s", rest);
+        if (n > 0 && (size_t)n < sizeof err->message) {
+            memcpy(err->message + n, rest, sizeof rest - (size_t)n);
+            err->message[sizeof err->message - 1] = '\0';
+        }
     }
     return -1;
 }
