@@ -313,6 +313,8 @@ START_TEST(test_cli__text_from_a_request_does_not_drive_the_terminal)
     json_t *request = targeted();
     set_at(request, "/model/transformer/name", json_string("evil\xc2\x9b 2J\xe2\x80\xae"));
     struct run made = RUN("plan", request_file(request));
+    expect_status(&made, 0);
+    expect_text(made.out, "evil? 2J?");
     ck_assert_ptr_null(strstr(made.out, "\xc2\x9b"));
     ck_assert_ptr_null(strstr(made.out, "\xe2\x80\xae"));
     json_object_set_new(request, "key\x1b[2J", json_true());
