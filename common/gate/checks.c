@@ -125,7 +125,7 @@ void bp_gate_check_names(struct bp_gate *gate, const char *array, const char *ke
         const char *text = name(gate, i);
         bool fresh = bp_gate_index_put(&index, text, strlen(text), i) == i;
         BP_GATE_EXPECT(gate, *text && fresh, BP_E_structure_violated, bp_gate_path(gate, "/%s/%u/%s", array, i, key),
-                       *text ? "\"%s\" stands before this one already" : "there is nothing here%s", text);
+                       "\"%s\" is %s", text, *text ? "taken by one before" : "no name");
     }
 }
 

@@ -371,8 +371,8 @@ static void check_dataflow(struct bp_gate *gate)
     }
 }
 
-/* A backward task waits for a gradient (for the block's own, the forward task that made its output) and for whatever
- * makes again the values it reads. */
+/* A backward task waits for gradients (for the block's own, the forward task that made its output), for whatever makes
+ * again the values it reads, and for nothing else: never for a weight gradient. */
 static void check_backward(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
@@ -385,16 +385,16 @@ static void check_backward(struct bp_gate *gate)
         if (part_of(task) != BACKWARD)
             continue;
         bool awaited = true;
-        count_awaited(ir, task, writers.again, &awaited);
-        BP_GATE_EXPECT(gate, awaited, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
-                       "it does not wait for what makes its operands again");
-        bool has_gradient = bp_gate_list_has(&task->dependencies, last);
+        uint32_t n_again = count_awaited(ir, task, writers.again, &awaited), n_gradients = 0;
         for (uint32_t j = 0; j < task->dependencies.n; j++) {
             uint32_t place = task->dependencies.at[j];
-            has_gradient |= place < i && ir->tasks[place].phase == BP_PHASE_ACTIVATION_GRADIENT;
+            n_gradients += place < i && (place == last || ir->tasks[place].phase == BP_PHASE_ACTIVATION_GRADIENT);
         }
-        BP_GATE_EXPECT(gate, has_gradient, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
-                       "it waits for no gradient");
+        BP_GATE_EXPECT(gate, awaited, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
+                       "it does not wait for what makes its operands again");
+        BP_GATE_EXPECT(gate, n_gradients > 0 && n_gradients + n_again == task->dependencies.n, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/dependencies", i), "%s",
+                       n_gradients ? "it waits for more than gradients and operands" : "it waits for no gradient");
     }
 }
 
@@ -455,7 +455,8 @@ static const struct bp_check rows[] = {
      "again, "
      "or else for the block's output.",
      check_dataflow},
-    {"distributed.backward", S, "A backward task waits for a gradient and for all that makes its operands again.",
+    {"distributed.backward", S,
+     "A backward task waits for gradients, for all that makes its operands again, and for nothing else.",
      check_backward},
     {"distributed.updates", S, "An optimizer task waits for exactly its row's tasks after the forward part.",
      check_updates},

@@ -65,6 +65,13 @@ static void forget_the_gradient(struct spoiled *copy)
     task(copy, "mlp.up.weight_gradient")->dependencies = list_of(copy, 1, (uint32_t[]){again});
 }
 
+static void wait_for_a_weight_gradient(struct spoiled *copy)
+{
+    struct bp_distributed_task *task_of = task(copy, "attention.residual_fork.activation_gradient");
+    uint32_t norm = place_of(copy, BP_ENTITY_TASK, "attention.norm.activation_gradient");
+    task_of->dependencies = list_of(copy, 2, (uint32_t[]){norm, norm + 1});
+}
+
 static void update_too_soon(struct spoiled *copy)
 {
     task(copy, "mlp.up.optimizer")->dependencies.n--;
@@ -201,6 +208,7 @@ static const struct mutation rows[] = {
     {D("distributed.dataflow"), .plan = FULL, .spoil = repeat_too_soon},
     {D("distributed.backward"), .plan = FULL, .spoil = forget_the_repeat},
     {D("distributed.backward"), .plan = FULL, .spoil = forget_the_gradient},
+    {D("distributed.backward"), .spoil = wait_for_a_weight_gradient},
     {D("distributed.updates"), .spoil = update_too_soon},
     {D("distributed.mesh"), .path = "/mesh/axes", SET(struct bp_distributed_ir, n_axes, 2)},
     {D("distributed.mesh"), .path = "/mesh/axes/2/name", SET(struct bp_distributed_ir, axes[2].axis, BP_AXIS_REPLICA)},
