@@ -254,3 +254,51 @@ bool compare_concrete(struct compare *compare, const struct ref_request *request
         same_queues(compare, plan, ir);
     return !compare->difference[0];
 }
+
+static void same_total(struct compare *compare, const char *where, const json_t *actual, const struct ref_plan *plan,
+                       const char *word)
+{
+    char digits[BP_U128_TEXT];
+    size_t n;
+    const struct ref_work total = ref_plan_total(plan, word, &n);
+    bp_u128_format(total.operations, digits);
+    same_number(compare, where, "tasks", (wide)json_integer_value(json_object_get(actual, "tasks")), n);
+    same_text(compare, where, "operations", json_string_value(json_object_get(actual, "operations")), digits);
+    same_number(compare, where, "read_bytes", (wide)json_integer_value(json_object_get(actual, "read_bytes")),
+                total.read);
+    same_number(compare, where, "write_bytes", (wide)json_integer_value(json_object_get(actual, "write_bytes")),
+                total.write);
+    same_number(compare, where, "message_bytes", (wide)json_integer_value(json_object_get(actual, "message_bytes")),
+                total.message);
+}
+
+/* Every phase, or engine, that has a task, and no other. */
+static void same_totals(struct compare *compare, const json_t *actual, const struct ref_plan *plan,
+                        const char *const *words)
+{
+    size_t n_with_tasks = 0;
+    for (size_t i = 0; words[i]; i++) {
+        size_t n;
+        ref_plan_total(plan, words[i], &n);
+        if (n == 0)
+            continue;
+        n_with_tasks++;
+        same_total(compare, words[i], json_object_get(actual, words[i]), plan, words[i]);
+    }
+    same_number(compare, "facts", "totals", json_object_size(actual), n_with_tasks);
+}
+
+bool compare_facts(struct compare *compare, const struct ref_plan *plan, const json_t *facts)
+{
+    compare->difference[0] = '\0';
+    const json_t *memory = json_object_get(facts, "memory");
+    same_text(compare, "facts", "scope", json_string_value(json_object_get(facts, "scope")), "one block, one rank");
+    same_total(compare, "facts", facts, plan, NULL);
+    same_totals(compare, json_object_get(facts, "by_phase"), plan, bp_phase_names);
+    same_totals(compare, json_object_get(facts, "by_engine"), plan, bp_engine_names);
+    same_number(compare, "facts", "memory", json_object_size(memory), plan->n_memory);
+    for (size_t i = 0; i < plan->n_memory; i++)
+        same_number(compare, "memory", plan->memory[i].name,
+                    (wide)json_integer_value(json_object_get(memory, plan->memory[i].name)), plan->memory[i].bytes);
+    return !compare->difference[0];
+}

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/view/plan.h"
+#include "common/view/trace.h"
+
 void derive(struct derived *derived, json_t *body)
 {
     memset(derived, 0, sizeof(*derived));
@@ -171,6 +174,54 @@ static void expect_normal(const struct derived *derived)
     bp_buf_release(&second);
 }
 
+/* The facts of the record; totals of bytes may be too large where no single number is. */
+static void expect_facts(const struct derived *derived, const struct ref_plan *plan)
+{
+    const struct ref_work total = ref_plan_total(plan, NULL, NULL);
+    const bool fit = total.read <= BP_JSON_INT_MAX && total.write <= BP_JSON_INT_MAX && total.message <= BP_JSON_INT_MAX;
+    struct bp_facts facts;
+    struct bp_err err = {0};
+    struct bp_buf text = {0};
+    struct bp_writer writer = {.out = &text, .any_order = true};
+    struct compare compare;
+    const int has = bp_plan_facts(&derived->outcome, &facts, &err);
+    EXPECT(derived, fit ? has == 1 : has == -1 && err.code == BP_E_quantity_overflow, "facts: %d %s", has, err.message);
+    if (!fit)
+        return;
+    bp_facts_write(&writer, &facts);
+    EXPECT(derived, bp_writer_finish(&writer, &err) == 0, "facts: %s", err.message);
+    json_t *value = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, NULL);
+    EXPECT(derived, compare_facts(&compare, plan, value), "%s", compare.difference);
+    json_decref(value);
+    bp_buf_release(&text);
+}
+
+/* A task of the last stage leads, stage by stage, to the model's operation. */
+static void expect_trace(const struct derived *derived)
+{
+    const struct bp_outcome *outcome = &derived->outcome;
+    struct bp_trace_plan plan = {.n = outcome->n_snapshots};
+    struct bp_trace_link chain[BP_STAGE_N];
+    struct bp_err err = {0};
+    char text[BP_ID_TEXT];
+    size_t n = 0;
+    for (size_t i = 0; i < plan.n; i++) {
+        plan.ir[i] = outcome->snapshots[i].ir;
+        plan.digest[i] = outcome->snapshots[i].digest;
+    }
+    const struct bp_portable_ir *portable = plan.ir[BP_STAGE_PORTABLE].as.portable;
+    const uint32_t place = outcome->id.bytes[0] % portable->n_tasks;
+    bp_id_format(plan.n > BP_STAGE_CONCRETE ? &plan.ir[BP_STAGE_CONCRETE].as.concrete->commands[place].id
+                                            : &portable->tasks[place].id,
+                 text);
+    EXPECT(derived, bp_trace(&plan, text, chain, &n, &err) == 0, "trace of %s: %s", text, err.message);
+    EXPECT(derived, n == plan.n && chain[n - 1].stage == BP_STAGE_MODEL && chain[n - 1].id.kind == BP_ENTITY_OPERATION,
+           "the trace of %s does not reach the model's operation", text);
+    for (size_t i = 0; i + 1 < n; i++)
+        EXPECT(derived, strcmp(chain[i].name, portable->tasks[place].name) == 0, "the trace of %s passes %s", text,
+               chain[i].name);
+}
+
 void expect_committed(const struct derived *derived, const struct ref_request *request, const struct ref_plan *plan)
 {
     EXPECT(derived, derived->accepted, "refused: %s", derived_findings(derived));
@@ -180,6 +231,8 @@ void expect_committed(const struct derived *derived, const struct ref_request *r
            derived->outcome.n_snapshots);
     expect_derivations(derived);
     expect_snapshots(derived, request, plan);
+    expect_facts(derived, plan);
+    expect_trace(derived);
     expect_replay(derived);
     expect_normal(derived);
 }
