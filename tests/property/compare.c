@@ -138,7 +138,9 @@ static void same_needs(struct compare *compare, const struct bp_portable_task *a
     same_text(compare, task->name, "capability", actual->capability.name, ref_task_capability(task));
     uint32_t n = actual->capability.n_alternatives;
     same_number(compare, task->name, "alternatives", n,
-                strcmp(task->name, "attention.core") == 0 ? 3 : strcmp(task->engine, "vector") == 0 ? 1 : 2);
+                strcmp(task->name, "attention.core") == 0 ? 3
+                : strcmp(task->engine, "vector") == 0     ? 1
+                                                          : 2);
     snprintf(implementation, sizeof(implementation), "reference/%s", n ? actual->capability.alternatives[n - 1] : "");
     same_text(compare, task->name, "last alternative", implementation, ref_task_implementation(task));
 }
@@ -190,7 +192,9 @@ static void same_uses(struct compare *compare, const struct ref_plan *plan, size
         if (next < actual->n_uses) {
             same_number(compare, where, "buffer", actual->uses[next].buffer, b);
             same_text(compare, where, "access", bp_access_names[actual->uses[next].access],
-                      reads && writes ? "read_write" : reads ? "read" : "write");
+                      reads && writes ? "read_write"
+                      : reads         ? "read"
+                                      : "write");
         }
         next++;
     }
@@ -243,7 +247,9 @@ bool compare_concrete(struct compare *compare, const struct ref_request *request
         same_text(compare, task->name, "kind", bp_task_kind_names[actual->kind],
                   task->collective ? "collective" : "compute");
         same_text(compare, task->name, "queue", bp_queue_names[actual->queue],
-                  request->slots ? NULL : task->collective ? "collective" : "compute");
+                  request->slots     ? NULL
+                  : task->collective ? "collective"
+                                     : "compute");
         same_text(compare, task->name, "implementation", actual->implementation, ref_task_implementation(task));
         same_set(compare, task->name, "dependency", &actual->dependencies, task->waits_for, plan->n_tasks);
         same_uses(compare, plan, i, actual);

@@ -109,8 +109,7 @@ static void expect_snapshots(const struct derived *derived, const struct ref_req
         int decoded = bp_ir_decode(stage, snapshot->bytes.data, snapshot->bytes.len, &arena, &ir, &err);
         EXPECT(derived, decoded == 0, "%s does not decode: %s at %s", bp_stage_names[i], err.message, err.path);
         EXPECT(derived, bp_ir_encode(&ir, &again, &err) == 0, "%s: %s", bp_stage_names[i], err.message);
-        EXPECT(derived,
-               again.len == snapshot->bytes.len && memcmp(again.data, snapshot->bytes.data, again.len) == 0,
+        EXPECT(derived, again.len == snapshot->bytes.len && memcmp(again.data, snapshot->bytes.data, again.len) == 0,
                "%s does not encode to the bytes it was decoded from", bp_stage_names[i]);
         bp_digest_of(again.data, again.len, &digest);
         EXPECT(derived, bp_digest_equal(&digest, &snapshot->digest), "digest of %s", bp_stage_names[i]);
@@ -164,8 +163,9 @@ static void expect_normal(const struct derived *derived)
     EXPECT(derived, body && bp_request_read(body, &arena, &problems, &request, &config) == 0 && problems.n == 0,
            "the normalised request is refused: %s", problems.n ? problems.at[0].message : "");
     bp_request_write(&other, &request);
-    EXPECT(derived, bp_writer_finish(&other, NULL) == 0 && first.len == second.len &&
-                        memcmp(first.data, second.data, first.len) == 0,
+    EXPECT(derived,
+           bp_writer_finish(&other, NULL) == 0 && first.len == second.len &&
+               memcmp(first.data, second.data, first.len) == 0,
            "normalising twice differs: %s / %s", bp_buf_string(&first), bp_buf_string(&second));
     json_decref(body);
     bp_problems_release(&problems);
@@ -178,7 +178,8 @@ static void expect_normal(const struct derived *derived)
 static void expect_facts(const struct derived *derived, const struct ref_plan *plan)
 {
     const struct ref_work total = ref_plan_total(plan, NULL, NULL);
-    const bool fit = total.read <= BP_JSON_INT_MAX && total.write <= BP_JSON_INT_MAX && total.message <= BP_JSON_INT_MAX;
+    const bool fit =
+        total.read <= BP_JSON_INT_MAX && total.write <= BP_JSON_INT_MAX && total.message <= BP_JSON_INT_MAX;
     struct bp_facts facts;
     struct bp_err err = {0};
     struct bp_buf text = {0};
