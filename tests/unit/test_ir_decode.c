@@ -345,6 +345,21 @@ START_TEST(test_decode__too_many_ranks_or_devices_are_refused)
 }
 END_TEST
 
+START_TEST(test_decode__routes_of_transfers_come_back)
+{
+    json_t *root = snapshot_json(SHARDED, BP_STAGE_CONCRETE);
+    struct bp_err err;
+    json_t *route = json_of("{'channel': 1, 'destination': 0, 'source': 9007199254740991}");
+    json_object_set(route, "command", at_pointer(root, "/commands/3/id"));
+    json_array_append_new(at_pointer(root, "/extension/routes"), route);
+    ck_assert_msg(decodes(BP_STAGE_CONCRETE, root, &err), "%s: %s", err.path, err.message);
+    json_object_set(route, "command", at_pointer(root, "/commands/3/task"));
+    ck_assert(!decodes(BP_STAGE_CONCRETE, root, &err));
+    ck_assert_str_eq(err.path, "/extension/routes/0/command");
+    json_decref(root);
+}
+END_TEST
+
 START_TEST(test_decode__what_is_no_snapshot_is_refused)
 {
     static const struct {
@@ -423,6 +438,7 @@ Suite *suite_ir_decode(void)
     tcase_add_test(tcase, test_decode__lists_out_of_order_or_with_repeats_are_refused);
     tcase_add_test(tcase, test_decode__a_collective_says_its_message_once);
     tcase_add_test(tcase, test_decode__too_many_ranks_or_devices_are_refused);
+    tcase_add_test(tcase, test_decode__routes_of_transfers_come_back);
     tcase_add_test(tcase, test_decode__what_is_no_snapshot_is_refused);
     tcase_add_loop_test(tcase, test_decode__flipped_bytes_never_crash, 0, BP_STAGE_N);
     tcase_add_loop_test(tcase, test_decode__want_of_memory_is_reported_as_such, 0, BP_STAGE_N);
