@@ -69,7 +69,7 @@ struct bp_law {
     const char *id;        /* "law.qkv" */
     const char *statement; /* TeX */
     const char *condition; /* in words, for whom it is stated */
-    const char *source;    /* paper and equation, or the seed */
+    const char *source;    /* paper and section, or docs/formulas.md */
     bool (*applies)(const struct bp_gate *gate);
     void (*compare)(struct bp_gate *gate);
 };

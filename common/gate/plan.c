@@ -180,7 +180,7 @@ static void check_buffer_sizes(struct bp_gate *gate)
     }
 }
 
-/* How a task uses the buffer of a role (formulas.md, "Portable plan"), in bits. */
+/* How a task uses the buffer of a role (docs/formulas.md, "Portable plan"), in bits. */
 enum { USES_NOT = 0, READS = 1, WRITES = 2, READS_WRITES = READS | WRITES };
 
 struct user {

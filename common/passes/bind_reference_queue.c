@@ -53,7 +53,7 @@ static const struct bp_law laws[] = {
     {"law.queue_partition",
      "\\sum_\\kappa |\\mathrm{queue}_\\kappa| = n, \\quad \\sum_\\kappa \\sum_{i \\in \\mathrm{queue}_\\kappa} i^2 = "
      "\\sum_{i<n} i^2",
-     "every plan on the queue target", "seed, reference queue binding", bp_law_always, compare_partition},
+     "every plan on the queue target", "docs/formulas.md, reference targets", bp_law_always, compare_partition},
 };
 static const struct bp_law_group own_laws = BP_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&bp_layout_laws, &own_laws};

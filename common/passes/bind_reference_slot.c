@@ -42,7 +42,7 @@ static void compare_cycles(struct bp_gate *gate)
 
 static const struct bp_law laws[] = {
     {"law.slot_issue", "\\operatorname{issue}(t_i) = (i, 0)", "every plan on the slot target",
-     "seed, reference slot binding", bp_law_always, compare_cycles},
+     "docs/formulas.md, reference targets", bp_law_always, compare_cycles},
 };
 static const struct bp_law_group own_laws = BP_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&bp_layout_laws, &own_laws};

@@ -1,4 +1,4 @@
-/* The inference block as a table of rows (formulas.md, "Inference block"): one phase, q query tokens against c visible
+/* The inference block as a table of rows (docs/formulas.md, "Inference block"): one phase, q query tokens against c visible
  * ones; q = c in prefill, q = 1 in decode. The fused QKV projection and the KV cache follow serving engines; the
  * attention core is Vaswani et al., "Attention Is All You Need", section 3.2.1, with an explicit softmax.
  */

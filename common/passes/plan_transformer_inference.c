@@ -70,7 +70,7 @@ static const struct bp_law laws[] = {
     {"law.capacity",
      "D = bqHe, \\quad C_{\\mathrm{KV}} = 2bcdk_l e, \\quad C_{\\mathrm{workspace}} = D + e\\max(bqr, b h_l q c, "
      "bqF/t \\text{ or } 2bqF/t)",
-     "every plan", "seed, inference plan", bp_law_always, compare_capacity},
+     "every plan", "docs/formulas.md, inference block", bp_law_always, compare_capacity},
 };
 static const struct bp_law_group own_laws = BP_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_conservation_laws};

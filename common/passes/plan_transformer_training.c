@@ -59,7 +59,7 @@ static bp_u128 buffer_size(const struct bp_portable_ir *ir, enum bp_buffer_role 
     return 0;
 }
 
-/* The seed's reduction, over the rows of the source snapshot; and what the working set adds. */
+/* The reduction, over the rows of the source snapshot; and what the working set adds. */
 static void compare_activations(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *source = gate->source.as.distributed;
@@ -84,7 +84,7 @@ static const struct bp_law laws[] = {
     {"law.activation_reduction",
      "C_{\\mathrm{act}} = \\sum_\\ell (A_\\ell - O_\\ell[\\neg\\mathrm{storeOutput}_\\ell] - "
      "A_\\ell[\\neg\\mathrm{storeActivation}_\\ell])",
-     "every plan; 0 under full recomputation", "seed, training plan", bp_law_always, compare_activations},
+     "every plan; 0 under full recomputation", "Korthikanti et al., section 4", bp_law_always, compare_activations},
 };
 static const struct bp_law_group own_laws = BP_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_conservation_laws};

@@ -1,4 +1,4 @@
-/* The training block as a table of rows (formulas.md, "Training block"). Row kinds first, then the rows in dataflow
+/* The training block as a table of rows (docs/formulas.md, "Training block"). Row kinds first, then the rows in dataflow
  * order. Work and activations follow Calculon's layer rows; what is kept and what is done again follows Korthikanti et
  * al., "Reducing Activation Recomputation in Large Transformer Models", sections 4 and 5; the optimizer's state follows
  * Rajbhandari et al., "ZeRO", section 3.1.

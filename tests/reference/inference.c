@@ -1,4 +1,4 @@
-/* One inference block: the table of formulas.md, line by line. */
+/* One inference block: the table of docs/formulas.md, line by line. */
 #include <string.h>
 
 #include "tests/reference/reference.h"

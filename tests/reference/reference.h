@@ -17,7 +17,7 @@
 
 enum ref_recompute { REF_KEEP_ALL, REF_SELECTIVE, REF_FULL };
 
-/* The symbols of formulas.md; counts of elements unless said. */
+/* The symbols of docs/formulas.md; counts of elements unless said. */
 struct ref_request {
     bool training, prefill;
     wide H, L, h, k, d, F;
@@ -48,7 +48,7 @@ struct ref_task {
     bool uses_kv_cache, writes_kv_cache;
 };
 
-/* What a row contributes to memory. Bytes but for the parameters (elements); A and O only where formulas.md states
+/* What a row contributes to memory. Bytes but for the parameters (elements); A and O only where docs/formulas.md states
  * them. */
 struct ref_row {
     const char *name;

@@ -1,4 +1,4 @@
-/* One training block: the row table of formulas.md, and its emission and dependency rules read literally. */
+/* One training block: the row table of docs/formulas.md, and its emission and dependency rules read literally. */
 #include <stdio.h>
 #include <string.h>
 
