@@ -96,8 +96,7 @@ static void compare_reduction(struct bp_gate *gate)
     bp_u128 reduction = bp_div(&calc, bp_mul(&calc, s->X, s->t - 1), s->t);
     for (uint32_t i = 0; i < ir->n_tasks; i++)
         if (ir->tasks[i].kind == BP_TASK_COLLECTIVE)
-            bp_gate_equal(gate, "/tasks", &calc, ir->tasks[i].reduces ? reduction : 0,
-                          ir->tasks[i].work.operations.n);
+            bp_gate_equal(gate, "/tasks", &calc, ir->tasks[i].reduces ? reduction : 0, ir->tasks[i].work.operations.n);
 }
 
 static const struct bp_law collective_laws[] = {
@@ -117,8 +116,7 @@ static void compare_parameters(struct bp_gate *gate)
     bp_u128 qkv = bp_mul(&calc, s->d, bp_add(&calc, s->h_l, bp_mul(&calc, 2, s->k_l)));
     bp_u128 F_l = bp_div(&calc, s->F, s->t), ups = s->gated ? 2 : 1;
     bp_u128 vectors = model->norm == BP_NORM_LAYERNORM ? 2 : 1;
-    bp_u128 weights = bp_mul(&calc, s->H,
-                             BP_SUM(&calc, qkv, bp_mul(&calc, s->h_l, s->d), bp_mul(&calc, ups + 1, F_l)));
+    bp_u128 weights = bp_mul(&calc, s->H, BP_SUM(&calc, qkv, bp_mul(&calc, s->h_l, s->d), bp_mul(&calc, ups + 1, F_l)));
     bp_u128 norms = BP_PROD(&calc, 2, vectors, bp_add(&calc, s->H, model->qk_norm ? s->d : 0));
     bp_u128 biases = BP_SUM(&calc, model->bias || model->qkv_bias ? qkv : 0,
                             model->bias ? BP_SUM(&calc, s->H, s->H, bp_mul(&calc, ups, F_l)) : 0);
