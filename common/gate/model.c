@@ -19,22 +19,24 @@ static const char *operation_name(const struct bp_gate *gate, uint32_t i)
     return target(gate)->operations[i].name;
 }
 
-#define ENTITIES(ir)                                                                                                   \
-    {                                                                                                                  \
-        BP_GATE_ENTITIES(VALUE, (ir)->values, (ir)->n_values, value_name),                                             \
-        BP_GATE_ENTITIES(OPERATION, (ir)->operations, (ir)->n_operations, operation_name),                             \
-    }
+static struct bp_gate_arrays entities(const struct bp_gate *gate)
+{
+    const struct bp_model_ir *ir = target(gate);
+    return (struct bp_gate_arrays){.n = 2,
+                                   .at = {BP_GATE_NAMED(VALUE, ir->values, ir->n_values, value_name),
+                                          BP_GATE_NAMED(OPERATION, ir->operations, ir->n_operations, operation_name)}};
+}
 
 static void check_ids(struct bp_gate *gate)
 {
-    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
-    bp_gate_check_ids(gate, NULL, arrays, BP_GATE_COUNT(arrays));
+    const struct bp_gate_arrays arrays = entities(gate);
+    bp_gate_check_ids(gate, NULL, &arrays);
 }
 
 static void check_unique_ids(struct bp_gate *gate)
 {
-    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
-    bp_gate_check_unique_ids(gate, arrays, BP_GATE_COUNT(arrays));
+    const struct bp_gate_arrays arrays = entities(gate);
+    bp_gate_check_unique_ids(gate, &arrays);
 }
 
 static void check_values(struct bp_gate *gate)
@@ -60,8 +62,8 @@ static void check_values(struct bp_gate *gate)
 
 static void check_operation(struct bp_gate *gate)
 {
-    static const char *const names[] = {[BP_MODE_TRAINING] = "transformer.decoder_training",
-                                        [BP_MODE_INFERENCE] = "transformer.decoder_inference"};
+    static const char *const names[] = {
+        [BP_MODE_TRAINING] = "transformer.decoder_training", [BP_MODE_INFERENCE] = "transformer.decoder_inference"};
     const struct bp_model_ir *ir = target(gate);
     BP_GATE_EXPECT(gate, ir->n_operations == 1, BP_E_structure_violated, "/operations", "%u operations, not one",
                    ir->n_operations);
@@ -171,8 +173,8 @@ static bool same_model(const struct bp_model *a, const struct bp_model *b)
 static void check_request(struct bp_gate *gate)
 {
     const struct bp_model_ir *ir = target(gate);
-    BP_GATE_EXPECT(gate, bp_digest_equal(&ir->transformer, &gate->fingerprints->transformer),
-                   BP_E_cross_stage_violated, "", "the ids are made of another transformer form");
+    BP_GATE_EXPECT(gate, bp_digest_equal(&ir->transformer, &gate->fingerprints->transformer), BP_E_cross_stage_violated,
+                   "", "the ids are made of another transformer form");
     BP_GATE_EXPECT(gate, ir->mode == gate->request->workload.mode, BP_E_cross_stage_violated, "/operations",
                    "the operation is not of the workload's mode");
     for (uint32_t i = 0; i < ir->n_operations; i++)

@@ -96,15 +96,14 @@ static void compare_reduction(struct bp_gate *gate)
     bp_u128 reduction = bp_div(&calc, bp_mul(&calc, s->X, s->t - 1), s->t);
     for (uint32_t i = 0; i < ir->n_tasks; i++)
         if (ir->tasks[i].kind == BP_TASK_COLLECTIVE)
-            bp_gate_equal(gate, "/tasks", &calc, ir->tasks[i].reduces ? reduction : 0,
-                          ir->tasks[i].work.operations.n);
+            bp_gate_equal(gate, "/tasks", &calc, ir->tasks[i].reduces ? reduction : 0, ir->tasks[i].work.operations.n);
 }
 
 static const struct bp_law collective_laws[] = {
-    {"law.tensor_payload", "M_{\\mathrm{TP}} = X e", "t > 1", "seed, training distribution", bp_law_has_tensor_group,
+    {"law.tensor_payload", "M_{\\mathrm{TP}} = X e", "t > 1", "Shoeybi et al., section 3", bp_law_has_tensor_group,
      compare_payload},
     {"law.tensor_reduction", "W_{\\mathrm{reduce}} = X \\frac{t-1}{t}", "t > 1, collectives that reduce",
-     "seed, training distribution", bp_law_has_tensor_group, compare_reduction},
+     "Shoeybi et al., section 3", bp_law_has_tensor_group, compare_reduction},
 };
 const struct bp_law_group bp_collective_laws = BP_GROUP(collective_laws);
 
@@ -130,6 +129,6 @@ static const struct bp_law parameter_laws[] = {
     {"law.parameters",
      "\\sum P = H\\bigl(d(2h_l + 2k_l) + \\mu F/t\\bigr) + 2\\nu(H + [\\mathrm{qk\\_norm}]\\,d) + \\mathrm{biases}, "
      "\\quad \\mu = 2 \\text{ or } 3 \\text{ gated},\\ \\nu = 2 \\text{ LayerNorm},\\ 1 \\text{ RMSNorm}",
-     "every block", "formulas.md, row parameters", bp_law_always, compare_parameters},
+     "every block", "docs/formulas.md, row parameters", bp_law_always, compare_parameters},
 };
 const struct bp_law_group bp_parameter_laws = BP_GROUP(parameter_laws);

@@ -1,7 +1,7 @@
-/* The training block as a table of rows (formulas.md, "Training block"). Row kinds first, then the rows in dataflow
- * order. Work and activations follow Calculon's layer rows; what is kept and what is done again follows Korthikanti et
- * al., "Reducing Activation Recomputation in Large Transformer Models", sections 4 and 5; the optimizer's state follows
- * Rajbhandari et al., "ZeRO", section 3.1.
+/* The training block as a table of rows (docs/formulas.md, "Training block"). Row kinds first, then the rows in
+ * dataflow order. Work and activations follow Calculon's layer rows; what is kept and what is done again follows
+ * Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", sections 4 and 5; the
+ * optimizer's state follows Rajbhandari et al., "ZeRO", section 3.1.
  */
 #include "common/passes/block.h"
 
@@ -43,8 +43,7 @@ static void row_parameters(struct builder *b, struct bp_row *row, bp_u128 parame
     bp_u128 read = bp_add(calc, bp_mul(calc, own, s->g), state);
     if (s->e >= 4)
         read = bp_add(calc, read, bp_mul(calc, own, s->e));
-    row->optimizer = bp_row_work_bytes(calc, bp_mul(calc, 11, own), read,
-                                       bp_add(calc, state, bp_mul(calc, own, s->e)));
+    row->optimizer = bp_row_work_bytes(calc, bp_mul(calc, 11, own), read, bp_add(calc, state, bp_mul(calc, own, s->e)));
 
     const struct {
         enum bp_memory_fact fact;
@@ -238,8 +237,8 @@ static uint32_t add_collective(struct builder *b, const char *name, uint32_t inp
 static struct bp_tensor_shape split_width(struct builder *b, bp_u128 width)
 {
     return (struct bp_tensor_shape){3,
-                             {b->block->boundary.size[0], b->s->S, bp_mul(&b->calc, b->s->t, width)},
-                             {BP_AXIS_DATA, BP_AXIS_NONE, BP_AXIS_TENSOR}};
+                                    {b->block->boundary.size[0], b->s->S, bp_mul(&b->calc, b->s->t, width)},
+                                    {BP_AXIS_DATA, BP_AXIS_NONE, BP_AXIS_TENSOR}};
 }
 
 static struct bp_tensor_shape whole_hidden(struct builder *b)
@@ -291,8 +290,8 @@ static uint32_t add_attention_core(struct builder *b, struct heads heads)
     bp_u128 n = BP_PROD(calc, s->B, s->h_l, s->S, s->S), W = BP_PROD(calc, 2, n, s->d);
     bp_u128 BSd = BP_PROD(calc, s->B, s->S, s->d);
     struct bp_tensor_shape scores = {4,
-                              {b->block->boundary.size[0], bp_mul(calc, s->t, s->h_l), s->S, s->S},
-                              {BP_AXIS_DATA, BP_AXIS_TENSOR, BP_AXIS_NONE, BP_AXIS_NONE}};
+                                     {b->block->boundary.size[0], bp_mul(calc, s->t, s->h_l), s->S, s->S},
+                                     {BP_AXIS_DATA, BP_AXIS_TENSOR, BP_AXIS_NONE, BP_AXIS_NONE}};
 
     struct bp_row *row = add_product(b, "attention.scores", heads.query, heads.key, W,
                                      bp_mul(calc, BSd, bp_add(calc, s->h_l, s->k_l)), n);
@@ -425,8 +424,8 @@ static void sum_activations(struct builder *b)
     for (uint32_t i = 0; i < block->n_rows; i++) {
         const struct bp_row *row = &block->rows[i];
         all = bp_add(calc, all, row->activation.n);
-        dropped = BP_SUM(calc, dropped, row->keeps_output ? 0 : row->output.n,
-                         row->keeps_activation ? 0 : row->activation.n);
+        dropped =
+            BP_SUM(calc, dropped, row->keeps_output ? 0 : row->output.n, row->keeps_activation ? 0 : row->activation.n);
         working = bp_add(calc, working, row->owns_activation ? row->activation.n : 0);
     }
     bool full = b->strategy->recompute == BP_RECOMPUTE_FULL;

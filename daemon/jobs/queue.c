@@ -26,6 +26,19 @@ static void append(struct bp_job_queue *queue, struct bp_job *job)
     job->in_queue = true;
 }
 
+static void prepend(struct bp_job_queue *queue, struct bp_job *job)
+{
+    job->previous = NULL;
+    job->next = queue->lanes[job->lane].first;
+    if (job->next)
+        job->next->previous = job;
+    else
+        queue->lanes[job->lane].last = job;
+    queue->lanes[job->lane].first = job;
+    queue->lanes[job->lane].n++;
+    job->in_queue = true;
+}
+
 static void unlink_job(struct bp_job_queue *queue, struct bp_job *job)
 {
     if (job->previous)
@@ -58,6 +71,20 @@ int bp_job_queue_push(struct bp_job_queue *queue, struct bp_job *job, bool promi
         ret = bp_fail(err, BP_E_queue_full, "", "%zu jobs are waiting already", queue->lanes[job->lane].n);
     else {
         append(queue, job);
+        pthread_cond_signal(&queue->not_empty);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return ret;
+}
+
+int bp_job_queue_push_first(struct bp_job_queue *queue, struct bp_job *job, struct bp_err *err)
+{
+    int ret = 0;
+    pthread_mutex_lock(&queue->lock);
+    if (queue->closed) {
+        ret = bp_fail(err, BP_E_stopping, "", "the daemon is stopping");
+    } else {
+        prepend(queue, job);
         pthread_cond_signal(&queue->not_empty);
     }
     pthread_mutex_unlock(&queue->lock);

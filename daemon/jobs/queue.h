@@ -26,6 +26,9 @@ void bp_job_queue_release(struct bp_job_queue *queue);
  * those there are never more than were once within it. Codes: queue_full, stopping. */
 int bp_job_queue_push(struct bp_job_queue *queue, struct bp_job *job, bool promised, struct bp_err *err);
 
+/* The same for a promised job that is to be the next of its lane. */
+int bp_job_queue_push_first(struct bp_job_queue *queue, struct bp_job *job, struct bp_err *err);
+
 /* Waits for a job; NULL when the queue was closed. */
 struct bp_job *bp_job_queue_pop(struct bp_job_queue *queue);
 

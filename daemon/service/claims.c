@@ -130,6 +130,39 @@ struct bp_waiter *bp_claims_accepted(struct bp_claims *claims, struct bp_claim *
     return taken;
 }
 
+bool bp_claims_begin(struct bp_claims *claims, struct bp_claim *claim, size_t limit)
+{
+    pthread_mutex_lock(&claims->lock);
+    claim->has_begun = claims->n_begun < limit;
+    if (claim->has_begun) {
+        claims->n_begun++;
+    } else {
+        claim->next_parked = NULL;
+        *(claims->parked ? &claims->last_parked->next_parked : &claims->parked) = claim;
+        claims->last_parked = claim;
+    }
+    bool may = claim->has_begun;
+    pthread_mutex_unlock(&claims->lock);
+    return may;
+}
+
+struct bp_claim *bp_claims_end(struct bp_claims *claims, struct bp_claim *claim)
+{
+    struct bp_claim *next = NULL;
+    pthread_mutex_lock(&claims->lock);
+    if (claim->has_begun) {
+        next = claims->parked;
+        if (next) {
+            claims->parked = next->next_parked;
+            next->has_begun = true;
+        } else {
+            claims->n_begun--;
+        }
+    }
+    pthread_mutex_unlock(&claims->lock);
+    return next;
+}
+
 /* Under the lock. */
 static void remove_claim(struct bp_claims *claims, struct bp_claim *claim)
 {

@@ -37,7 +37,8 @@ struct bp_claim {
     /* Under the lock. */
     struct bp_claim *next_in_bucket;
     struct bp_waiter *waiters;
-    bool in_table;
+    struct bp_claim *next_parked;
+    bool in_table, has_begun;
     enum bp_acceptance acceptance;
 
     bool is_durable, attempt_counted; /* the owner's: there is a job on disk or about to be; this run is counted there */
@@ -59,6 +60,8 @@ struct bp_claims {
     pthread_mutex_t lock;
     struct bp_claim *buckets[BP_CLAIM_BUCKETS];
     size_t n, n_durable;
+    size_t n_begun; /* durable ones whose attempt is counted, or being counted */
+    struct bp_claim *parked, *last_parked; /* durable ones that wait for one of those to end, in order */
 };
 
 void bp_claims_init(struct bp_claims *claims);
@@ -76,6 +79,13 @@ bool bp_claims_make_durable(struct bp_claims *claims, struct bp_claim *claim, si
 
 /* The claim is on disk: takes off it the waiters that want no more than that, to be woken without the lock. */
 struct bp_waiter *bp_claims_accepted(struct bp_claims *claims, struct bp_claim *claim);
+
+/* A durable claim is about to begin: true when its attempt may be counted now; else it is parked. Few are begun at a
+ * time, so that a stop finds few whose attempt was counted for nothing. */
+bool bp_claims_begin(struct bp_claims *claims, struct bp_claim *claim, size_t limit);
+
+/* The claim, which has fallen, is over: returns a parked one that may begin now, or NULL. */
+struct bp_claim *bp_claims_end(struct bp_claims *claims, struct bp_claim *claim);
 
 /* Takes the claim out of the table and all waiters off it, to be woken without the lock. */
 struct bp_waiter *bp_claims_fall(struct bp_claims *claims, struct bp_claim *claim);

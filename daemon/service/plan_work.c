@@ -6,6 +6,9 @@
 #include "daemon/log.h"
 #include "daemon/service/internal.h"
 
+/* Durable plans begun at a time, for each worker: enough for it not to wait for their attempts to be counted. */
+enum { BEGUN_PER_WORKER = 4 };
+
 /* What the worker made, in the store's terms. Lives until the writer has it on disk. */
 struct bp_plan_result {
     struct bp_outcome outcome;
@@ -51,13 +54,27 @@ static void locate(struct bp_answer *answer, const struct bp_digest *id)
         snprintf(answer->location, sizeof answer->location, "/v1/plans/%s", text);
 }
 
+static void count_attempt(struct bp_claim *claim);
+
+/* The claim has fallen. A durable one makes room for the next. */
+static void end(struct bp_claim *claim)
+{
+    struct bp_claim *next = bp_claims_end(&claim->service->claims, claim);
+    bp_claim_free(claim);
+    if (next)
+        count_attempt(next);
+}
+
 void bp_plan_give_up(struct bp_claim *claim, const struct bp_err *err)
 {
     for (struct bp_waiter *waiter = bp_claims_fall(&claim->service->claims, claim), *next; waiter; waiter = next) {
         next = waiter->next;
         bp_service_wake(waiter, bp_problem_of(err, NULL));
     }
-    bp_claim_free(claim);
+    if (err->code == BP_E_stopping)
+        bp_claim_free(claim); /* and nothing else is begun */
+    else
+        end(claim);
 }
 
 static struct bp_answer *answer_for(const struct bp_claim *claim, const struct bp_waiter *waiter)
@@ -265,7 +282,7 @@ static void plan_stored(struct bp_store_unit *unit, const struct bp_err *err)
         next = waiter->next;
         bp_service_wake(waiter, answer_for(claim, waiter));
     }
-    bp_claim_free(claim);
+    end(claim);
 }
 
 static void submit(struct bp_claim *claim)
@@ -309,13 +326,6 @@ static void fail(struct bp_claim *claim, const struct bp_err *err)
 
 /* ---- The job ---- */
 
-static void push_promised(struct bp_claim *claim)
-{
-    struct bp_err err = {0};
-    if (bp_job_queue_push(&claim->service->queue, &claim->job, true, &err))
-        bp_plan_give_up(claim, &err); /* the daemon is stopping; the job is on disk */
-}
-
 /* On the writer. */
 static void attempt_stored(struct bp_store_unit *unit, const struct bp_err *err)
 {
@@ -326,7 +336,9 @@ static void attempt_stored(struct bp_store_unit *unit, const struct bp_err *err)
         return;
     }
     claim->attempt_counted = true;
-    push_promised(claim);
+    struct bp_err stopping = {0};
+    if (bp_job_queue_push_first(&claim->service->queue, &claim->job, &stopping))
+        bp_plan_give_up(claim, &stopping); /* the job is on disk */
 }
 
 /* An attempt is counted before it begins, so that a plan that kills the daemon is not tried for ever. */
@@ -343,7 +355,8 @@ static void run_plan(struct bp_job *job, struct bp_worker *worker)
     struct bp_service_worker *memory = worker->memory;
     struct bp_err err = {0};
     if (claim->is_durable && !claim->attempt_counted) {
-        count_attempt(claim);
+        if (bp_claims_begin(&claim->service->claims, claim, BEGUN_PER_WORKER * worker->pool->n))
+            count_attempt(claim);
     } else if (!bp_job_move(job, BP_JOB_RUNNING)) {
         bp_claims_discard(&claim->service->claims, claim);
     } else if (derive(claim, memory->packer, &err)) {
@@ -396,7 +409,9 @@ static void job_accepted(struct bp_store_unit *unit, const struct bp_err *err)
         next = waiter->next;
         bp_service_wake(waiter, bp_plan_accepted(&view, waiter->model_extra));
     }
-    push_promised(claim);
+    struct bp_err stopping = {0};
+    if (bp_job_queue_push(&claim->service->queue, &claim->job, true, &stopping))
+        bp_plan_give_up(claim, &stopping); /* the job is on disk */
 }
 
 static int write_passes(struct bp_claim *claim, struct bp_err *err)

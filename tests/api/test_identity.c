@@ -277,8 +277,9 @@ START_TEST(test_identity__an_ambiguous_prefix_names_the_candidates)
 {
     const char *id = text_at(plan_of(small_request(), 201), "/id");
     server_stop(&server);
-    server_sql(&server, "INSERT INTO plans SELECT seq + 1, substr(id, 1, 20) || zeroblob(12), state, created_at,"
-                        " committed_at, model, parameters, mode, facts, diagnostics, request FROM plans");
+    server_sql(&server,
+               "INSERT INTO plans SELECT seq + 1, CAST(substr(id, 1, 20) || zeroblob(12) AS BLOB), state, created_at,"
+               " committed_at, model, parameters, mode, facts, diagnostics, request FROM plans");
     server_restart(&server, NULL);
     struct reply reply = http_get("/v1/plans/%.20s", id);
     expect_problem(&reply, 409, "ambiguous_prefix");

@@ -114,7 +114,8 @@ static void change_one(struct gen *gen, json_t *body)
     const char *batch = training ? "global_batch_size" : "batch_size";
     const json_int_t size = json_integer_value(json_object_get(workload, batch));
     if (deployment && gen_chance(gen, 40))
-        json_object_set_new(deployment, "memory_bytes", json_integer((INT64_C(1) << 52) + (json_int_t)gen_range(gen, 0, 99)));
+        json_object_set_new(deployment, "memory_bytes",
+                            json_integer((INT64_C(1) << 52) + (json_int_t)gen_range(gen, 0, 99)));
     else if (training && gen_chance(gen, 50))
         json_object_set_new(strategy, "recompute_activation",
                             json_boolean(!json_is_true(json_object_get(strategy, "recompute_activation"))));
@@ -129,8 +130,9 @@ START_TEST(test_ids__no_two_entities_share_one)
     for (unsigned i = 0; i < n; i++) {
         struct derived derived;
         struct gen gen = gen_of_case(5000000 + i);
-        derive(&derived, gen_request(&gen, &(struct gen_shape){
-                                               .bits = 10, .training = gen_chance(&gen, 60), .target = gen_chance(&gen, 70)}));
+        derive(&derived,
+               gen_request(&gen, &(struct gen_shape){
+                                     .bits = 10, .training = gen_chance(&gen, 60), .target = gen_chance(&gen, 70)}));
         ids.derived = &derived;
         for (int changes = 0; changes < 4; changes++) {
             EXPECT(&derived, derived.accepted && derived.outcome.state == BP_PLAN_COMMITTED, "%s",
@@ -177,8 +179,8 @@ START_TEST(test_ids__a_binding_changes_what_comes_after_it)
                    bp_stage_names[stage]);
         }
         EXPECT(&derived, !bp_digest_equal(&id, &derived.outcome.id), "another target is the same plan");
-        const json_int_t batch = json_integer_value(json_object_get(json_object_get(derived.body, "workload"),
-                                                                    "global_batch_size"));
+        const json_int_t batch =
+            json_integer_value(json_object_get(json_object_get(derived.body, "workload"), "global_batch_size"));
         json_object_set_new(json_object_get(derived.body, "workload"), "global_batch_size", json_integer(batch * 2));
         derive_again(&derived);
         for (enum bp_stage stage = 0; stage < BP_STAGE_N; stage++) {
@@ -197,7 +199,8 @@ static void say_otherwise(struct gen *gen, json_t *body)
     json_t *strategy = json_object_get(body, "strategy"), *model = json_object_get(body, "model");
     const json_t *degree = json_object_get(strategy, "tensor_parallel");
     const bool alone = !degree || json_integer_value(degree) == 1;
-    const json_t *ranks = json_object_get(strategy, "data_parallel"), *stages = json_object_get(strategy, "pipeline_parallel");
+    const json_t *ranks = json_object_get(strategy, "data_parallel"),
+                 *stages = json_object_get(strategy, "pipeline_parallel");
     const json_t *again = json_object_get(strategy, "recompute");
     static const char *const schedules[] = {"none", "1f1b", "gpipe", "interleaved"};
     model = json_object_get(model, "transformer");
