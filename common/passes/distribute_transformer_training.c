@@ -242,7 +242,8 @@ static void compare_korthikanti(struct bp_gate *gate)
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
     int form = !s->sequence_parallel ? TENSOR : s->gathers_again ? SEQUENCE : SEQUENCE_GATHERED;
-    bool dropout = gate->request->model.kinds[0].hidden_dropout, core = gate->request->strategy.recompute == BP_RECOMPUTE_NONE;
+    bool dropout = gate->request->model.kinds[0].hidden_dropout,
+         core = gate->request->strategy.recompute == BP_RECOMPUTE_NONE;
     bp_u128 scores = bp_div(&calc, BP_PROD(&calc, s->X, s->h, s->S), bp_mul(&calc, s->H, s->t));
     bp_u128 stored = BP_SUM(&calc, bp_mul(&calc, coefficients[form][dropout].whole, s->X),
                             bp_div(&calc, bp_mul(&calc, coefficients[form][dropout].over_t, s->X), s->t),

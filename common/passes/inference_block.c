@@ -78,7 +78,7 @@ static uint32_t add_half_end(struct builder *b, const char *all_reduce, const ch
     if (b->s->t > 1) {
         struct bp_row *row = bp_block_add(b->block, all_reduce, BP_ENGINE_COLLECTIVE);
         bp_row_reads(row, input);
-        row->forward = bp_row_collective(&b->calc, b->s, BP_COLLECTIVE_ALL_REDUCE);
+        row->forward = bp_row_collective(&b->calc, b->s, BP_COLLECTIVE_ALL_REDUCE, b->Y, b->s->t);
         row->output_shape = b->block->boundary;
         input = bp_block_last(b->block);
     }
@@ -98,8 +98,8 @@ static uint32_t add_attention(struct builder *b)
     bp_u128 scores = BP_PROD(calc, s->b, s->h_l, s->q, s->c);
 
     uint32_t norm = add_norm(b, "attention.norm", BP_BLOCK_INPUT, b->Y, s->H, 1);
-    uint32_t qkv = add_linear(b, "attention.qkv", norm, s->H, bp_add(calc, query_width, kv_width),
-                              b->kind->qkv_bias, SPLIT_COLUMNS);
+    uint32_t qkv = add_linear(b, "attention.qkv", norm, s->H, bp_add(calc, query_width, kv_width), b->kind->qkv_bias,
+                              SPLIT_COLUMNS);
     uint32_t heads = qkv; /* where query and key come from */
     if (b->kind->qk_norm) {
         heads = add_norm(b, "attention.qk_norm", heads, rotated, s->d, 2);
@@ -131,8 +131,8 @@ static uint32_t add_attention(struct builder *b)
     row->effect = (struct bp_effect){true, BP_ACCESS_READ};
     row->output_shape = split_width(b, query_width);
 
-    uint32_t output = add_linear(b, "attention.output", bp_block_last(b->block), query_width, s->H, b->kind->output_bias,
-                                 SPLIT_ROWS);
+    uint32_t output =
+        add_linear(b, "attention.output", bp_block_last(b->block), query_width, s->H, b->kind->output_bias, SPLIT_ROWS);
     return add_half_end(b, "attention.all_reduce", "attention.residual", output, BP_BLOCK_INPUT);
 }
 
@@ -148,9 +148,9 @@ static void add_mlp(struct builder *b, uint32_t skip)
     uint32_t norm = add_norm(b, "mlp.norm", skip, b->Y, s->H, 1);
     uint32_t gate = s->gated ? add_linear(b, "mlp.gate", norm, s->H, F_l, bias, SPLIT_COLUMNS) : norm;
     uint32_t up = add_linear(b, "mlp.up", norm, s->H, F_l, bias, SPLIT_COLUMNS);
-    struct bp_row *row = add_row(b, "mlp.activation", BP_ENGINE_VECTOR, s->gated ? gate : up,
-                                 bp_mul(calc, operations[b->kind->activation], f), bp_mul(calc, s->gated ? 2 : 1, f),
-                                 f);
+    struct bp_row *row =
+        add_row(b, "mlp.activation", BP_ENGINE_VECTOR, s->gated ? gate : up,
+                bp_mul(calc, operations[b->kind->activation], f), bp_mul(calc, s->gated ? 2 : 1, f), f);
     if (s->gated)
         bp_row_reads(row, up);
     row->output_shape = split_width(b, F_l);

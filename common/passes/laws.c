@@ -117,8 +117,7 @@ static void compare_parameters(struct bp_gate *gate)
     bp_u128 qkv = bp_mul(&calc, s->d, bp_add(&calc, s->h_l, bp_mul(&calc, 2, s->k_l)));
     bp_u128 F_l = bp_div(&calc, s->F, s->t), ups = s->gated ? 2 : 1;
     bp_u128 vectors = model->norm == BP_NORM_LAYERNORM ? 2 : 1;
-    bp_u128 weights = bp_mul(&calc, s->H,
-                             BP_SUM(&calc, qkv, bp_mul(&calc, s->h_l, s->d), bp_mul(&calc, ups + 1, F_l)));
+    bp_u128 weights = bp_mul(&calc, s->H, BP_SUM(&calc, qkv, bp_mul(&calc, s->h_l, s->d), bp_mul(&calc, ups + 1, F_l)));
     bp_u128 norms = BP_PROD(&calc, 2, vectors, bp_add(&calc, s->H, kind->qk_norm ? s->d : 0));
     bp_u128 biases = BP_SUM(&calc, kind->qkv_bias ? qkv : 0, kind->output_bias ? s->H : 0,
                             kind->mlp_bias ? bp_add(&calc, s->H, bp_mul(&calc, ups, F_l)) : 0);

@@ -48,9 +48,8 @@ struct bp_row *bp_rows_activation(struct bp_row_builder *b, const char *name, ui
 /* A boundary of the tensor group, `n` elements whole; nothing at t = 1. Its place, or `input`. */
 uint32_t bp_rows_boundary(struct bp_row_builder *b, const char *name, uint32_t input, enum bp_side side, bp_u128 n);
 /* A collective of the expert group: forward and backward kinds, `payload` elements, over `ranks`. */
-struct bp_row *bp_rows_exchange(struct bp_row_builder *b, const char *name, uint32_t input,
-                                enum bp_collective forward, enum bp_collective backward, bp_u128 payload,
-                                bp_u128 ranks);
+struct bp_row *bp_rows_exchange(struct bp_row_builder *b, const char *name, uint32_t input, enum bp_collective forward,
+                                enum bp_collective backward, bp_u128 payload, bp_u128 ranks);
 
 /* The end of either half of a block: the conjugate boundary, the dropout, the sum with what came past the half. */
 uint32_t bp_rows_half_end(struct bp_row_builder *b, const char *const names[3], uint32_t input, uint32_t skip);
@@ -61,13 +60,25 @@ struct bp_bytes bp_rows_elements(struct bp_row_builder *b, bp_u128 n); /* in byt
 struct bp_tensor_shape bp_rows_split_width(struct bp_row_builder *b, bp_u128 width);
 struct bp_tensor_shape bp_rows_whole_hidden(struct bp_row_builder *b);
 
-/* The halves of a block. Each reads the block's input or what attention made of it, and returns the place of its last
- * row. Attention: by heads here in training_block.c, latent in training_latent.c; the MLP dense in training_block.c, of
- * experts in training_experts.c. */
-uint32_t bp_training_attention_core(struct bp_row_builder *b, uint32_t query, uint32_t key, uint32_t value,
-                                    bp_u128 key_width, bp_u128 keys, bp_u128 value_width, bp_u128 values);
+/* What attention multiplies, in elements of one rank: a score sums over `key` products and a context element weighs
+ * values of `value`; a token has `queries`, `keys` and `values` elements in, and `contexts` out. */
+struct bp_attention_widths {
+    bp_u128 key, queries, keys, value, values, contexts;
+};
+
+struct bp_mlp_names {
+    const char *gate_fork, *gate, *up, *activation, *down;
+};
+
+/* The parts of a block, by file: training_block.c ... */
+uint32_t bp_training_half_begin(struct bp_row_builder *b, const char *fork, const char *norm, uint32_t input,
+                                uint32_t *ret_skip);
+uint32_t bp_training_attention_core(struct bp_row_builder *b, const struct bp_attention_widths *widths, uint32_t query,
+                                    uint32_t key, uint32_t value);
+uint32_t bp_training_attention_output(struct bp_row_builder *b, uint32_t context, bp_u128 width, uint32_t skip);
+uint32_t bp_training_mlp(struct bp_row_builder *b, const struct bp_mlp_names *names, uint32_t input, bp_u128 width);
+/* ... training_latent.c and training_experts.c. */
 uint32_t bp_training_latent_attention(struct bp_row_builder *b);
-uint32_t bp_training_gated_front(struct bp_row_builder *b, const char *const names[4], uint32_t input, bp_u128 width);
 void bp_training_experts(struct bp_row_builder *b, uint32_t input);
 
 #endif

@@ -8,8 +8,8 @@ const char *const bp_operations_count_names[] = {"hardware", "model", NULL};
 const char *const bp_kernel_names[] = {"tiled", "unfused", NULL};
 const char *const bp_loss_names[] = {"fp32_copy", "in_place", NULL};
 
-const char *const bp_job_keys[] = {"memory_bytes",     "reserve_bytes", "utilization_permille", "world_size",
-                                   "devices_per_node", "conventions",   NULL};
+const char *const bp_job_keys[] = {
+    "memory_bytes", "reserve_bytes", "utilization_permille", "world_size", "devices_per_node", "conventions", NULL};
 const char *const bp_job_strategy_keys[] = {"optimizer", "vocab_multiple", NULL};
 const char *const bp_job_workload_keys[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", NULL};
 
@@ -106,8 +106,8 @@ static void read_conventions(const struct bp_reader *body, struct bp_conventions
     static const char *const known[] = {"attention", "operations", "attention_kernel", "loss", NULL};
     struct bp_reader reader = bp_reader_object(body, "conventions", false);
     bp_reader_refuse_unknown(&reader, known);
-    ret->attention = (enum bp_attention_count)bp_reader_enum(&reader, "attention", bp_attention_count_names,
-                                                             BP_ATTENTION_FULL);
+    ret->attention =
+        (enum bp_attention_count)bp_reader_enum(&reader, "attention", bp_attention_count_names, BP_ATTENTION_FULL);
     ret->operations = (enum bp_operations_count)bp_reader_enum(&reader, "operations", bp_operations_count_names,
                                                                BP_OPERATIONS_HARDWARE);
     ret->kernel = (enum bp_kernel)bp_reader_enum(&reader, "attention_kernel", bp_kernel_names, BP_KERNEL_TILED);
@@ -132,8 +132,8 @@ static void read_mode_keys(const struct bp_reader *body, struct bp_job *job)
         refuse_for_mode(&strategy, training_only, "inference");
     job->optimizer = (enum bp_optimizer)bp_reader_enum(&strategy, "optimizer", bp_optimizer_names, BP_ADAM);
     job->vocab_multiple = bp_reader_uint(&strategy, "vocab_multiple", 1, BP_JSON_INT_MAX, 1);
-    job->kv_cache_dtype = (enum bp_dtype)bp_reader_enum(&workload, "kv_cache_dtype", bp_dtype_names,
-                                                        (int)job->request.workload.dtype);
+    job->kv_cache_dtype =
+        (enum bp_dtype)bp_reader_enum(&workload, "kv_cache_dtype", bp_dtype_names, (int)job->request.workload.dtype);
     job->kv_block = bp_reader_uint(&workload, "kv_block", 1, BP_JSON_INT_MAX, 16);
     job->prefill_chunk = bp_reader_uint(&workload, "prefill_chunk", 1, BP_JSON_INT_MAX, 8192);
 }

@@ -15,7 +15,8 @@ enum bp_loss { BP_LOSS_FP32_COPY, BP_LOSS_IN_PLACE };
 
 /* Their names in JSON, NULL-terminated, in the order of the enums. */
 extern const char *const bp_optimizer_names[], *const bp_attention_count_names[], *const bp_operations_count_names[],
-    *const bp_kernel_names[], *const bp_loss_names[];
+                                                                                      *const bp_kernel_names[],
+                                                                                          *const bp_loss_names[];
 
 /* How things are counted; chosen by the caller, stamped on every answer. */
 struct bp_conventions {

@@ -141,10 +141,12 @@ static void read_pipeline_layers(const struct bp_reader *reader, struct bp_strat
 
 static void strategy_read(const struct bp_reader *reader, enum reading reading, struct bp_strategy *ret)
 {
-    struct bp_strategy strategy = {.data_parallel = 1, .virtual_stages = 1, .replicas = 1};
+    struct bp_strategy strategy = {
+        .data_parallel = 1, .virtual_stages = 1, .context_parallel = 1, .expert_parallel = 1, .replicas = 1};
     bp_reader_refuse_unknown(reader, strategy_keys[reading]);
     strategy.tensor_parallel = read_degree(reader, "tensor_parallel", BP_TENSOR_PARALLEL_MAX);
     strategy.pipeline_parallel = read_degree(reader, "pipeline_parallel", BP_JSON_INT_MAX);
+    strategy.expert_tensor_parallel = strategy.tensor_parallel;
     strategy.pipeline_schedule = default_schedule(&strategy);
     read_pipeline_layers(reader, &strategy);
     if (reading != READ_INFERENCE)

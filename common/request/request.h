@@ -49,6 +49,8 @@ struct bp_strategy {
     enum bp_recompute recompute;
     enum bp_schedule pipeline_schedule;
     uint64_t virtual_stages, zero_stage;
+    uint64_t context_parallel;                        /* 1 unless a job says otherwise */
+    uint64_t expert_parallel, expert_tensor_parallel; /* of models with experts: 1, tensor_parallel */
     /* blocks of each run, in model order: run c*p + s is chunk c of stage s; none of them: an even split */
     uint16_t pipeline_layers[BP_RUNS_MAX];
     uint32_t n_pipeline_layers;

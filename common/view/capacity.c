@@ -1,18 +1,18 @@
 /* The capacity view of job.md: facts of one block, stages from the blocks, the answer from the stages. */
 #include "common/view/capacity_run.h"
 
-const char *const bp_component_names[] = {
-#define BP_COMPONENT(suffix, name, training, inference) name,
-    BP_COMPONENTS
-#undef BP_COMPONENT
+const char *const bp_holding_names[] = {
+#define BP_HOLDING(suffix, name, training, inference) name,
+    BP_HOLDINGS
+#undef BP_HOLDING
         NULL};
 
-bool bp_component_in(enum bp_component component, enum bp_mode mode)
+bool bp_holding_in(enum bp_holding component, enum bp_mode mode)
 {
     static const bool in[][2] = {
-#define BP_COMPONENT(suffix, name, training, inference) {training, inference},
-        BP_COMPONENTS
-#undef BP_COMPONENT
+#define BP_HOLDING(suffix, name, training, inference) {training, inference},
+        BP_HOLDINGS
+#undef BP_HOLDING
     };
     return in[component][mode == BP_MODE_INFERENCE];
 }
@@ -86,11 +86,10 @@ static int begin(const struct bp_job *job, struct bp_capacity_memo *memo, struct
                                     .p = strategy->pipeline_parallel,
                                     .v = strategy->virtual_stages,
                                     .micro_batches = 1};
-    if (bp_symbols_of(&request->model, workload, strategy, &run->s, err) < 0)
+    if (bp_symbols_of(&request->model, 0, workload, strategy, &run->s, err) < 0)
         return -1;
     if (workload->mode == BP_MODE_TRAINING)
-        run->micro_batches =
-            workload->global_batch_size / (strategy->data_parallel * workload->micro_batch_size);
+        run->micro_batches = workload->global_batch_size / (strategy->data_parallel * workload->micro_batch_size);
     if (run->v > 1 && run->micro_batches % run->p != 0)
         return bp_fail(err, BP_E_not_divisible, "/workload/global_batch_size",
                        "an interleaved schedule needs a multiple of %llu micro-batches, not %llu",
@@ -105,12 +104,13 @@ static struct bp_bytes evaluate_stage(struct bp_capacity_run *run, uint64_t plac
 {
     *stage = (struct bp_capacity_stage){0};
     modes[run->request->workload.mode].stage(run, place, stage);
-    for (size_t i = 0; i < BP_COMPONENT_N; i++)
+    for (size_t i = 0; i < BP_HOLDING_N; i++)
         stage->total = bp_bytes_add(&run->calc, stage->total, stage->components[i]);
     return stage->total;
 }
 
-/* Where blocks are dealt evenly no stage between holds more than the second: it has no ends and the fewest behind it. */
+/* Where blocks are dealt evenly no stage between holds more than the second: it has no ends and the fewest behind it.
+ */
 static bool may_bind(const struct bp_capacity_run *run, uint64_t stage)
 {
     return run->request->strategy.n_pipeline_layers || stage < 2 || stage == run->p - 1;

@@ -1,16 +1,50 @@
 /* Inference: weights, the paged KV cache of the whole batch, the activations of one step. */
 #include "common/view/capacity_run.h"
 
-int bp_capacity_inference_facts(struct bp_capacity_run *run, struct bp_err *err)
+/* The tensors of a block are those of training. */
+int bp_capacity_inference_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err)
 {
     struct bp_block block;
-    struct bp_pass_input input = {.request = run->request, .symbols = &run->s};
-    if (bp_inference_block(&input, &block, err) < 0)
+    struct bp_pass_input input = {.request = run->request, .symbols = &kind->s};
+    if (bp_training_block(&input, &block, err) < 0)
         return -1;
     for (uint32_t i = 0; i < block.n_rows; i++)
         if (block.rows[i].parameters)
-            bp_capacity_add_tensor(run, &block.rows[i]);
+            bp_capacity_add_tensor(run, kind, &block.rows[i]);
     return 0;
+}
+
+/* Activations stay at two bytes beside float8 weights. */
+static bp_u128 activation_bytes(const struct bp_capacity_run *run)
+{
+    return run->request->workload.dtype == BP_DTYPE_FLOAT8 ? 2 : run->s.e;
+}
+
+/* Keys and values of this rank's heads; of latent attention the latent and the rotary key, on every rank. */
+bp_u128 bp_capacity_kv_elements(struct bp_capacity_run *run, const struct bp_capacity_kind *kind)
+{
+    const struct bp_kind *shape = kind->s.kind;
+    if (shape->attention == BP_ATTENTION_LATENT)
+        return bp_add(&run->calc, shape->kv_lora_rank, shape->qk_rope_head_dim);
+    return BP_PROD(&run->calc, 2, kind->s.d, kind->s.k_l);
+}
+
+/* A window keeps what its next tokens still see, a prefill chunk and a page more. */
+static bp_u128 cached_tokens(struct bp_capacity_run *run, const struct bp_kind *shape)
+{
+    struct bp_calc *calc = &run->calc;
+    bp_u128 c = run->s.c, page = run->job->kv_block, whole = bp_mul(calc, bp_div_ceil(calc, c, page), page);
+    if (!shape->window || run->job->conventions.window_kv == BP_WINDOW_KV_FULL)
+        return whole;
+    bp_u128 seen = bp_add(calc, shape->window - 1, run->job->prefill_chunk), least = c < seen ? c : seen;
+    bp_u128 capped = bp_mul(calc, bp_add(calc, bp_div_ceil(calc, least, page), c > seen), page);
+    return capped < whole ? capped : whole;
+}
+
+bp_u128 bp_capacity_kv_of_a_sequence(struct bp_capacity_run *run, const struct bp_capacity_kind *kind)
+{
+    return BP_PROD(&run->calc, bp_capacity_kv_elements(run, kind), cached_tokens(run, kind->s.kind),
+                   bp_dtype_bytes(run->job->kv_cache_dtype));
 }
 
 /* Tokens that one step takes through the blocks: the batch in decode, a chunk of it in prefill. */
@@ -22,16 +56,25 @@ static bp_u128 step_tokens(struct bp_capacity_run *run)
     return tokens;
 }
 
-/* The widest intermediate of one token: query, key and value; the MLP's; unfused, its scores against c tokens. */
-static bp_u128 widest_of_a_token(struct bp_capacity_run *run)
+/* The widest intermediate of one token on this rank: what attention projects; the MLP's, or that of the experts it goes
+ * to; unfused, its scores against c tokens. Decode reads latent attention in its absorbed form. */
+static bp_u128 widest_of_a_token(struct bp_capacity_run *run, const struct bp_capacity_kind *kind)
 {
-    const struct bp_symbols *s = &run->s;
+    const struct bp_symbols *s = &kind->s;
+    const struct bp_kind *shape = s->kind;
     struct bp_calc *calc = &run->calc;
     bool unfused = run->job->conventions.kernel == BP_KERNEL_UNFUSED;
+    bool latent = shape->attention == BP_ATTENTION_LATENT, decode = run->request->workload.phase == BP_DECODE;
+    bp_u128 rope = shape->qk_rope_head_dim, nope = shape->qk_nope_head_dim, ups = s->gated ? 2 : 1;
+    bp_u128 by_heads = bp_mul(calc, s->d, bp_add(calc, s->h_l, bp_mul(calc, 2, s->k_l)));
+    bp_u128 absorbed = bp_mul(calc, s->h_l, BP_SUM(calc, shape->kv_lora_rank, rope));
+    bp_u128 expanded = bp_mul(calc, s->h_l, BP_SUM(calc, 2 * (nope + rope), shape->v_head_dim));
+    bp_u128 window = shape->window && shape->window < s->c ? shape->window : s->c;
     const bp_u128 widths[] = {
-        bp_mul(calc, s->d, bp_add(calc, s->h_l, bp_mul(calc, 2, s->k_l))),
-        bp_mul(calc, s->gated ? 2 : 1, bp_div(calc, s->F, s->t)),
-        unfused ? bp_mul(calc, s->h_l, s->c) : 0,
+        latent ? (decode ? absorbed : expanded) : by_heads,
+        bp_mul(calc, ups, bp_div_ceil(calc, s->E ? s->F_s : s->F, s->t)),
+        s->E ? BP_PROD(calc, ups, s->K, bp_div_ceil(calc, s->F_e, s->t)) : 0,
+        unfused ? bp_mul(calc, s->h_l, window) : 0,
     };
     bp_u128 widest = 0;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
@@ -39,28 +82,28 @@ static bp_u128 widest_of_a_token(struct bp_capacity_run *run)
     return widest;
 }
 
-void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t place, struct bp_capacity_stage *ret)
+void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret)
 {
-    const struct bp_symbols *s = &run->s;
     struct bp_calc *calc = &run->calc;
-    uint64_t blocks = bp_capacity_stage_blocks(run, place);
-    bool first = place == 0, last = place == run->p - 1;
-    struct bp_held held = {0};
-    bp_held_add(run, &held, &run->one_block, blocks);
-    ret->blocks_only[0] = bp_bytes(calc, held.weights);
-    bp_held_add(run, &held, &run->embedding, first);
-    bp_held_add(run, &held, &run->head, last);
-
-    bp_u128 page = run->job->kv_block, tokens = bp_mul(calc, bp_div_ceil(calc, s->c, page), page);
-    bp_u128 kv = BP_PROD(calc, 2, s->d, s->k_l, s->b, tokens, blocks, bp_dtype_bytes(run->job->kv_cache_dtype));
-    bp_u128 boundary = BP_PROD(calc, step_tokens(run), s->H, s->e);
-    bp_u128 intermediate = BP_PROD(calc, step_tokens(run), widest_of_a_token(run), s->e);
-
+    struct bp_kind_counts counts = bp_capacity_stage_counts(run, stage);
+    struct bp_held blocks_only, state = bp_capacity_stage_state(run, stage, &blocks_only);
+    bp_u128 kv = 0, widest = 0, e = activation_bytes(run);
+    for (uint32_t i = 0; i < run->n_kinds; i++) {
+        bp_u128 width = counts.of[i] ? widest_of_a_token(run, &run->kinds[i]) : 0;
+        kv = bp_add(calc, kv, bp_mul(calc, counts.of[i], bp_capacity_kv_of_a_sequence(run, &run->kinds[i])));
+        widest = width > widest ? width : widest;
+    }
+    bool last = stage == run->p - 1;
+    bp_u128 boundary = BP_PROD(calc, step_tokens(run), run->s.H, e);
+    const bp_u128 holdings[BP_HOLDING_N] = {
+        [BP_HOLDING_WEIGHTS] = state.weights,
+        [BP_HOLDING_KV_CACHE] = bp_mul(calc, kv, run->s.b),
+        [BP_HOLDING_WORKSPACE] = bp_add(calc, boundary, BP_PROD(calc, step_tokens(run), widest, e)),
+        [BP_HOLDING_BOUNDARY] = boundary,
+        [BP_HOLDING_LOGITS] = last ? BP_PROD(calc, 4, run->s.b, bp_capacity_vocabulary_share(run)) : 0,
+    };
+    for (size_t i = 0; i < BP_HOLDING_N; i++)
+        ret->holdings[i] = bp_bytes(calc, holdings[i]);
+    ret->blocks_only[0] = bp_bytes(calc, blocks_only.weights);
     ret->in_flight = 1;
-    ret->components[BP_COMPONENT_WEIGHTS] = bp_bytes(calc, held.weights);
-    ret->components[BP_COMPONENT_KV_CACHE] = bp_bytes(calc, kv);
-    ret->components[BP_COMPONENT_WORKSPACE] = bp_bytes(calc, bp_add(calc, boundary, intermediate));
-    ret->components[BP_COMPONENT_BOUNDARY] = bp_bytes(calc, boundary);
-    ret->components[BP_COMPONENT_LOGITS] =
-        bp_bytes(calc, last ? BP_PROD(calc, 4, s->b, bp_capacity_vocabulary_share(run)) : 0);
 }

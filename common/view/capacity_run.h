@@ -4,34 +4,36 @@
 
 #include "common/view/capacity.h"
 
-/* Model state of some tensors of one rank, and what a step or ZeRO needs of them for a moment. */
+/* Model state of some tensors of one rank. */
 struct bp_held {
     bp_u128 whole;                         /* elements before any data-parallel shard */
     bp_u128 own;                           /* elements whose optimizer state this rank has */
     bp_u128 weights, gradients, optimizer; /* bytes */
 };
 
-/* A row's parameters on one rank: n rows of k columns (k = 0: a vector of n) and with `bias` a vector of k. */
+/* A row's parameters on one rank: `copies` of n rows by k columns (k = 0: a vector of n), with `bias` a vector of k each,
+ * which `ranks` ranks hold alike. `linear` is of a linear of the block, which float8 quantises. */
 struct bp_tensor {
-    bp_u128 n, k;
-    bool bias;
+    bp_u128 copies, n, k, ranks;
+    bool bias, linear;
 };
 
-/* What the rows of one block say, per micro-batch where it is about activations. It does not depend on the pipeline, on
- * data parallelism or on ZeRO. */
+/* What the rows of one block say, per micro-batch where it is about activations. It does not depend on the pipeline or
+ * on ZeRO. */
 struct bp_block_facts {
     struct bp_tensor tensors[BP_ROWS_MAX];
     uint32_t n_tensors;
-    bp_u128 stored, checkpoint; /* kept from forward to backward */
-    bp_u128 again;              /* what recomputation brings back for a moment */
-    bp_u128 widest;             /* the largest A + O of its rows */
+    bp_u128 kept;   /* from forward to backward: stored activations, or the checkpoint under full recomputation */
+    bp_u128 again;  /* what recomputation brings back for a moment */
+    bp_u128 widest; /* the largest A + O of its rows */
 };
 
 /* Facts of the strategies that a search has met. */
-enum { BP_MEMO_ENTRIES = 64 };
+enum { BP_MEMO_ENTRIES = 48 };
 struct bp_capacity_memo {
     struct bp_memo_entry {
-        uint64_t tensor_parallel, micro_batch_size;
+        uint32_t kind;
+        uint64_t tensor_parallel, data_parallel, micro_batch_size;
         bool sequence_parallel, recompute_all_gather, recompute_activation;
         enum bp_recompute recompute;
         struct bp_block_facts facts;
@@ -39,44 +41,70 @@ struct bp_capacity_memo {
     size_t n;
 };
 
+/* One kind of block. */
+struct bp_capacity_kind {
+    struct bp_symbols s;
+    struct bp_block_facts facts;
+    struct bp_held held; /* by one block */
+};
+
 /* One evaluation. */
 struct bp_capacity_run {
     const struct bp_job *job;
     const struct bp_request *request;
-    struct bp_symbols s;
+    struct bp_symbols s; /* what is the same for all kinds */
     struct bp_calc calc;
-    struct bp_block_facts block;
-    struct bp_held one_block, embedding, head; /* the ends are of the first and the last stage */
+    struct bp_capacity_kind kinds[BP_KINDS_MAX];
+    uint32_t n_kinds;
+    struct bp_held embedding, head; /* the ends of the model: of the first and the last stage */
     uint64_t micro_batches, p, v;
 };
+
+/* Blocks of each kind in one run, or in one stage (capacity.c). */
+struct bp_kind_counts {
+    uint64_t of[BP_KINDS_MAX], all;
+};
+struct bp_kind_counts bp_capacity_run_counts(const struct bp_capacity_run *run, uint64_t place);
+struct bp_kind_counts bp_capacity_stage_counts(const struct bp_capacity_run *run, uint64_t stage);
+
+/* The layers of a run: the first, and how many. */
+void bp_capacity_run_layers(const struct bp_capacity_run *run, uint64_t place, uint64_t *ret_first, uint64_t *ret_n);
+uint32_t bp_capacity_kind_of(const struct bp_capacity_run *run, uint64_t layer);
 
 /* ---- Model state (capacity_state.c) ---- */
 
 /* Adds `times` of one to another. */
 void bp_held_add(struct bp_capacity_run *run, struct bp_held *to, const struct bp_held *held, bp_u128 times);
 
-/* Adds a row with parameters to the facts of the block. */
-void bp_capacity_add_tensor(struct bp_capacity_run *run, const struct bp_row *row);
+/* Adds a row with parameters to the facts of a kind. */
+void bp_capacity_add_tensor(struct bp_capacity_run *run, struct bp_capacity_kind *kind, const struct bp_row *row);
 
-/* What one block holds, and what the first and the last stage hold beside blocks. */
+/* What one block of each kind holds, and what the ends of the model hold. */
 void bp_capacity_hold(struct bp_capacity_run *run);
+
+/* A stage: its blocks, and the ends it has. */
+struct bp_held bp_capacity_stage_state(struct bp_capacity_run *run, uint64_t stage, struct bp_held *ret_blocks_only);
 
 /* ceil(V/t), V first rounded up to the vocabulary's multiple. */
 bp_u128 bp_capacity_vocabulary_share(struct bp_capacity_run *run);
 
-/* ---- Stages ---- */
+/* ---- Modes ---- */
 
-/* Blocks of a run, of a stage (capacity.c). */
-uint64_t bp_capacity_run_blocks(const struct bp_capacity_run *run, uint64_t place);
-uint64_t bp_capacity_stage_blocks(const struct bp_capacity_run *run, uint64_t stage);
-
-/* The facts of one block, and one stage of them: capacity_training.c, capacity_inference.c. */
-int bp_capacity_training_facts(struct bp_capacity_run *run, struct bp_err *err);
+/* The facts of one kind of block, and one stage: capacity_training.c, capacity_inference.c. */
+int bp_capacity_training_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err);
 void bp_capacity_training_stage(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret);
-int bp_capacity_inference_facts(struct bp_capacity_run *run, struct bp_err *err);
+int bp_capacity_inference_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err);
 void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret);
 
-/* Operations and bytes on the wire of a whole step, and the answer's other totals (capacity_step.c). */
+/* Bytes of the KV cache of one block of a kind, for one sequence of c tokens in whole pages. */
+bp_u128 bp_capacity_kv_of_a_sequence(struct bp_capacity_run *run, const struct bp_capacity_kind *kind);
+
+/* Elements of the cache a token and a block of this kind on one rank. */
+bp_u128 bp_capacity_kv_elements(struct bp_capacity_run *run, const struct bp_capacity_kind *kind);
+
+/* ---- The whole step (capacity_step.c, capacity_operations.c) ---- */
+
 int bp_capacity_step(struct bp_capacity_run *run, struct bp_capacity *answer, struct bp_err *err);
+int bp_capacity_operations(struct bp_capacity_run *run, struct bp_capacity *answer, struct bp_err *err);
 
 #endif

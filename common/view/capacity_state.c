@@ -11,10 +11,10 @@ void bp_held_add(struct bp_capacity_run *run, struct bp_held *to, const struct b
     to->optimizer = bp_add(calc, to->optimizer, bp_mul(calc, times, held->optimizer));
 }
 
-/* Optimizer state of a tensor of n rows and k columns (k = 0: a vector of n) of which this rank owns `own` elements
- * (Rajbhandari et al., section 3.1; Dettmers et al., 8-bit Optimizers; Shazeer and Stern, Adafactor), and the fp32
- * master copy beside weights of fewer than four bytes. */
-static bp_u128 optimizer_bytes(struct bp_capacity_run *run, bp_u128 own, bp_u128 n, bp_u128 k)
+/* Optimizer state of a tensor of which this rank owns `own` elements (Rajbhandari et al., section 3.1; Dettmers et al.,
+ * "8-bit Optimizers via Block-wise Quantization", blocks of 2,048; Shazeer and Stern, "Adafactor", section 3), and the
+ * fp32 master copy beside weights of fewer than four bytes. */
+static bp_u128 optimizer_bytes(struct bp_capacity_run *run, const struct bp_tensor *tensor, bp_u128 own)
 {
     struct bp_calc *calc = &run->calc;
     bp_u128 bytes = 0;
@@ -33,43 +33,67 @@ static bp_u128 optimizer_bytes(struct bp_capacity_run *run, bp_u128 own, bp_u128
                            : bp_add(calc, bp_mul(calc, 2, own), bp_mul(calc, 8, bp_div_ceil(calc, own, 2048)));
         break;
     case BP_ADAFACTOR:
-        bytes = bp_mul(calc, 4, bp_add(calc, n, k));
+        bytes = BP_PROD(calc, 4, tensor->copies, BP_SUM(calc, tensor->n, tensor->k, tensor->bias ? tensor->k : 0));
         break;
     }
     return run->s.e < 4 ? bp_add(calc, bytes, bp_mul(calc, 4, own)) : bytes;
 }
 
-/* A bias shares the shard of its matrix. */
+static bp_u128 parameters_of(struct bp_capacity_run *run, const struct bp_tensor *tensor)
+{
+    struct bp_calc *calc = &run->calc;
+    bp_u128 matrix = tensor->k ? bp_mul(calc, tensor->n, tensor->k) : tensor->n;
+    return bp_mul(calc, tensor->copies, bp_add(calc, matrix, tensor->bias ? tensor->k : 0));
+}
+
+/* float8 quantises the linears of the blocks, with an fp32 scale a tile of 128 by 128; all else stays at two bytes. */
+static bp_u128 weight_bytes(struct bp_capacity_run *run, const struct bp_tensor *tensor, bp_u128 elements)
+{
+    struct bp_calc *calc = &run->calc;
+    if (run->request->workload.dtype != BP_DTYPE_FLOAT8)
+        return bp_mul(calc, elements, run->s.e);
+    if (!tensor->linear)
+        return bp_mul(calc, elements, 2);
+    bp_u128 tiles = bp_mul(calc, bp_div_ceil(calc, tensor->n, 128), bp_div_ceil(calc, tensor->k, 128));
+    bp_u128 biases = tensor->bias ? bp_mul(calc, tensor->copies, tensor->k) : 0;
+    return BP_SUM(calc, elements, biases, BP_PROD(calc, 4, tensor->copies, tiles));
+}
+
+/* shard(P) = ceil(P / ranks) is the largest rank's share of a row. */
 static void hold(struct bp_capacity_run *run, struct bp_held *held, const struct bp_tensor *tensor)
 {
     struct bp_calc *calc = &run->calc;
-    bp_u128 n = tensor->n, k = tensor->k;
     uint64_t zero = run->request->strategy.zero_stage;
-    bp_u128 P = bp_add(calc, k ? bp_mul(calc, n, k) : n, tensor->bias ? k : 0);
-    bp_u128 shard = bp_div_ceil(calc, P, run->s.dp), own = zero >= 1 ? shard : P;
+    bp_u128 P = parameters_of(run, tensor), shard = bp_div_ceil(calc, P, tensor->ranks);
+    bp_u128 own = zero >= 1 ? shard : P;
     held->whole = bp_add(calc, held->whole, P);
     held->own = bp_add(calc, held->own, own);
-    held->weights = bp_add(calc, held->weights, bp_mul(calc, zero >= 3 ? shard : P, run->s.e));
+    held->weights = bp_add(calc, held->weights, weight_bytes(run, tensor, zero >= 3 ? shard : P));
     held->gradients = bp_add(calc, held->gradients, bp_mul(calc, zero >= 2 ? shard : P, run->s.g));
-    bp_u128 vector = tensor->bias && run->job->optimizer == BP_ADAFACTOR ? bp_mul(calc, 4, k) : 0;
-    held->optimizer = BP_SUM(calc, held->optimizer, optimizer_bytes(run, own, n, k), vector);
+    held->optimizer = bp_add(calc, held->optimizer, optimizer_bytes(run, tensor, own));
 }
 
-void bp_capacity_add_tensor(struct bp_capacity_run *run, const struct bp_row *row)
+void bp_capacity_add_tensor(struct bp_capacity_run *run, struct bp_capacity_kind *kind, const struct bp_row *row)
 {
     const struct bp_tensor_shape *shape = &row->parameter_shape;
-    struct bp_tensor *tensor = &run->block.tensors[run->block.n_tensors++];
-    bp_u128 local[2] = {shape->size[0], shape->n_dims > 1 ? shape->size[1] : 0};
-    for (uint32_t i = 0; i < shape->n_dims && i < 2; i++)
-        if (shape->sharding[i] == BP_AXIS_TENSOR)
-            local[i] = bp_div(&run->calc, local[i], run->s.t);
-    *tensor = row->engine == BP_ENGINE_MATRIX ? (struct bp_tensor){local[0] - row->bias, local[1], row->bias}
-                                              : (struct bp_tensor){.n = row->parameters};
-}
-
-static bp_u128 norm_vectors(const struct bp_model *model)
-{
-    return model->norm == BP_NORM_LAYERNORM ? 2 : 1;
+    struct bp_tensor *tensor = &kind->facts.tensors[kind->facts.n_tensors++];
+    bp_u128 ranks = row->expert ? kind->s.expert_dp : kind->s.dp, local[BP_DIMS_MAX];
+    for (uint32_t i = 0; i < shape->n_dims; i++) {
+        const bp_u128 degrees[BP_AXIS_N] = {[BP_AXIS_TENSOR] = kind->s.t,
+                                            [BP_AXIS_EXPERT] = kind->s.ep,
+                                            [BP_AXIS_EXPERT_TENSOR] = kind->s.etp};
+        bp_u128 degree = degrees[shape->sharding[i]];
+        local[i] = degree ? bp_div(&run->calc, shape->size[i], degree) : shape->size[i];
+    }
+    *tensor = (struct bp_tensor){.copies = 1, .n = row->parameters, .ranks = ranks};
+    if (row->engine != BP_ENGINE_MATRIX)
+        return;
+    uint32_t first = row->expert ? 1 : 0; /* experts have a dimension of their own before the matrix */
+    tensor->copies = row->expert ? local[0] : 1;
+    tensor->n = local[first] - row->bias;
+    tensor->k = local[first + 1];
+    tensor->bias = row->bias;
+    tensor->linear = !row->unquantised;
 }
 
 /* ceil(V/t), V first rounded up to the vocabulary's multiple. */
@@ -81,20 +105,47 @@ bp_u128 bp_capacity_vocabulary_share(struct bp_capacity_run *run)
     return bp_div_ceil(calc, padded, run->s.t);
 }
 
-/* Stage 0: token embedding and learned positions. Last stage: final norm and output head; a tied head is the embedding
- * itself on one stage and a copy on another. */
-void bp_capacity_hold(struct bp_capacity_run *run)
+/* First stage: token embedding, its norm and learned positions. Last stage: final norm and output head; a tied head is
+ * the embedding itself on one stage and a copy on another. */
+static void hold_ends(struct bp_capacity_run *run)
 {
     const struct bp_model *model = &run->request->model;
-    const struct bp_tensor table = {.n = bp_capacity_vocabulary_share(run), .k = run->s.H};
-    const struct bp_tensor positions = {.n = model->max_position_embeddings, .k = run->s.H};
-    const struct bp_tensor norm = {.n = bp_mul(&run->calc, norm_vectors(model), run->s.H)};
-    for (uint32_t i = 0; i < run->block.n_tensors; i++)
-        hold(run, &run->one_block, &run->block.tensors[i]);
+    bp_u128 vectors = model->norm == BP_NORM_LAYERNORM && !model->norm_without_bias ? 2 : 1, ranks = run->s.dp;
+    const struct bp_tensor table = {1, bp_capacity_vocabulary_share(run), run->s.H, ranks, false, false};
+    const struct bp_tensor positions = {1, model->max_position_embeddings, run->s.H, ranks, false, false};
+    const struct bp_tensor norm = {1, bp_mul(&run->calc, vectors, run->s.H), 0, ranks, false, false};
+    const struct bp_tensor head_bias = {1, table.n, 0, ranks, false, false};
     hold(run, &run->embedding, &table);
+    if (model->embedding_norm)
+        hold(run, &run->embedding, &norm);
     if (model->position == BP_POSITION_LEARNED)
         hold(run, &run->embedding, &positions);
-    hold(run, &run->head, &norm);
+    if (!model->final_norm_absent && !model->norm_without_weight)
+        hold(run, &run->head, &norm);
     if (!model->tie_word_embeddings || run->p > 1)
         hold(run, &run->head, &table);
+    if (model->head_bias)
+        hold(run, &run->head, &head_bias);
+}
+
+void bp_capacity_hold(struct bp_capacity_run *run)
+{
+    for (uint32_t i = 0; i < run->n_kinds; i++) {
+        struct bp_capacity_kind *kind = &run->kinds[i];
+        for (uint32_t j = 0; j < kind->facts.n_tensors; j++)
+            hold(run, &kind->held, &kind->facts.tensors[j]);
+    }
+    hold_ends(run);
+}
+
+struct bp_held bp_capacity_stage_state(struct bp_capacity_run *run, uint64_t stage, struct bp_held *ret_blocks_only)
+{
+    struct bp_kind_counts counts = bp_capacity_stage_counts(run, stage);
+    struct bp_held blocks = {0}, all;
+    for (uint32_t i = 0; i < run->n_kinds; i++)
+        bp_held_add(run, &blocks, &run->kinds[i].held, counts.of[i]);
+    all = *ret_blocks_only = blocks;
+    bp_held_add(run, &all, &run->embedding, stage == 0);
+    bp_held_add(run, &all, &run->head, stage == run->p - 1);
+    return all;
 }

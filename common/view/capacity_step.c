@@ -21,8 +21,8 @@ static bp_u128 executed(struct bp_capacity_run *run, const struct bp_block *bloc
             continue;
         struct bp_calc *calc = &run->calc;
         bp_u128 forward = row->forward.work.operations.n;
-        bp_u128 all = BP_SUM(calc, forward, row->recomputed ? forward : 0,
-                             row->activation_gradient.work.operations.n, row->weight_gradient.work.operations.n);
+        bp_u128 all = BP_SUM(calc, forward, row->recomputed ? forward : 0, row->activation_gradient.work.operations.n,
+                             row->weight_gradient.work.operations.n);
         sum = bp_add(calc, sum, causal && is_score_product(row) ? bp_div(calc, all, 2) : all);
     }
     return sum;
@@ -52,8 +52,8 @@ static void training_operations(struct bp_capacity_run *run, const struct bp_blo
     bp_u128 micro_batches = bp_mul(calc, run->micro_batches, s->dp);
     answer->per_step.hardware = bp_add(calc, BP_PROD(calc, executed(run, block), s->t, micro_batches, L),
                                        BP_PROD(calc, 6, tokens, s->H, padded));
-    answer->per_step.model = bp_add(calc, BP_PROD(calc, 3, ideal(run, tokens, s->S), L),
-                                    BP_PROD(calc, 6, tokens, s->H, V));
+    answer->per_step.model =
+        bp_add(calc, BP_PROD(calc, 3, ideal(run, tokens, s->S), L), BP_PROD(calc, 6, tokens, s->H, V));
     answer->has_per_token = true;
     answer->per_token.hardware = bp_div(calc, answer->per_step.hardware, tokens);
     answer->per_token.model = bp_div(calc, answer->per_step.model, tokens);
@@ -114,8 +114,7 @@ static struct shared_gradient shared_gradient(struct bp_capacity_run *run, const
 {
     const struct bp_symbols *s = &run->s;
     bool sp = s->sequence_parallel;
-    if (named(row, "attention.query_norm", "attention.key_norm") ||
-        (sp && named(row, "attention.norm", "mlp.norm")))
+    if (named(row, "attention.query_norm", "attention.key_norm") || (sp && named(row, "attention.norm", "mlp.norm")))
         return (struct shared_gradient){row->parameters, s->t};
     if (sp && row->bias && named(row, "attention.output", "mlp.down"))
         return (struct shared_gradient){s->H, s->t};
@@ -191,7 +190,7 @@ static uint64_t kv_tokens_that_fit(struct bp_capacity_run *run, const struct bp_
         const struct bp_capacity_stage *stage = &answer->stages[i];
         bp_u128 page_bytes = BP_PROD(calc, 2, run->s.d, run->s.k_l, page, bp_capacity_stage_blocks(run, i),
                                      bp_dtype_bytes(run->job->kv_cache_dtype));
-        uint64_t other = stage->total.n - stage->components[BP_COMPONENT_KV_CACHE].n;
+        uint64_t other = stage->total.n - stage->components[BP_HOLDING_KV_CACHE].n;
         bp_u128 room = answer->available.n > other ? answer->available.n - other : 0;
         bp_u128 tokens = page_bytes ? room / page_bytes * page : least;
         least = tokens < least ? tokens : least;

@@ -125,8 +125,8 @@ static void offer_degrees(const struct search *search, enum bp_fit_field field, 
     else if (model->num_hidden_layers < most)
         most = model->num_hidden_layers;
     for (uint64_t value = 1; value <= most && value <= search->devices; value++) {
-        bool possible = field == BP_FIT_TENSOR_PARALLEL ? splits_heads(model, value)
-                                                        : model->num_hidden_layers % value == 0;
+        bool possible =
+            field == BP_FIT_TENSOR_PARALLEL ? splits_heads(model, value) : model->num_hidden_layers % value == 0;
         if (value != now && possible && search->devices % value == 0)
             offer(values, value);
     }
@@ -164,7 +164,8 @@ static struct values values_of(const struct search *search, enum bp_fit_field fi
             offer(&values, BP_SCHEDULE_1F1B);
         break;
     case BP_FIT_PREFILL_CHUNK:
-        for (uint64_t value = now / 2; !training && base->request.workload.phase == BP_PREFILL && value >= 256; value /= 2)
+        for (uint64_t value = now / 2; !training && base->request.workload.phase == BP_PREFILL && value >= 256;
+             value /= 2)
             offer(&values, value);
         break;
     case BP_FIT_TENSOR_PARALLEL:
@@ -333,8 +334,7 @@ int bp_fit_of(const struct bp_job *job, struct bp_arena *arena, struct bp_fit *r
     struct bp_fit fit = {0};
     if (bp_capacity_of(job, arena, &fit.capacity, err) < 0)
         return -1;
-    struct search search = {
-        .base = job, .available = fit.capacity.available.n, .devices = bp_job_devices(job)};
+    struct search search = {.base = job, .available = fit.capacity.available.n, .devices = bp_job_devices(job)};
     search.memo = bp_capacity_memo_new(arena);
     search.found = bp_arena_array(arena, BP_SUGGESTIONS_MAX, sizeof *search.found);
     if (!search.found || !search.memo)

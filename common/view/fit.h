@@ -1,8 +1,8 @@
 /* Does the job fit, and the smallest changes that make it fit (job.md).
  *
  * A suggestion keeps the number of devices, the model, the lengths, the dtype and the global batch; it changes as few
- * fields of the request as will do, and no part of it would do alone. Each was derived again as a whole job before it is
- * named. Pure; any thread.
+ * fields of the request as will do, and no part of it would do alone. Each was derived again as a whole job before it
+ * is named. Pure; any thread.
  */
 #ifndef BP_VIEW_FIT_H
 #define BP_VIEW_FIT_H
