@@ -69,6 +69,14 @@ TEST_LIB = $(BUILD)/libtest.a
 
 all: $(BUILD)/blueprintd $(BUILD)/blueprint
 
+# Commands are shown in short; V=1 shows them whole.
+ifndef V
+QUIET_CC = @echo '   ' CC $@;
+QUIET_AR = @echo '   ' AR $@;
+QUIET_LINK = @echo '   ' LINK $@;
+QUIET_GEN = @echo '   ' GEN $@;
+endif
+
 # How it was compiled: objects are made again when that changes.
 FLAGS = $(CC) $(BP_CFLAGS) / $(BP_LDFLAGS)
 $(BUILD)/flags: force
@@ -77,13 +85,13 @@ $(BUILD)/flags: force
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(BP_CFLAGS) -MMD -MP -c -o $@ $<
+	$(QUIET_CC)$(CC) $(BP_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(BP_CFLAGS) -MMD -MP -c -o $@ $<
+	$(QUIET_CC)$(CC) $(BP_CFLAGS) -MMD -MP -c -o $@ $<
 
-archive = rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+archive = $(QUIET_AR)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
 $(COMMON_LIB): $(call objs,$(COMMON_SRC))
 	$(archive)
@@ -103,16 +111,16 @@ MIGRATIONS = $(sort $(wildcard schema/migrations/*.sql))
 
 $(BUILD)/gen/openapi.json: schema/openapi.yaml schema/bundle.py $(SCHEMAS)
 	@mkdir -p $(@D)
-	$(PYTHON) schema/bundle.py schema/openapi.yaml >$@.tmp && mv $@.tmp $@
+	$(QUIET_GEN)$(PYTHON) schema/bundle.py schema/openapi.yaml >$@.tmp && mv $@.tmp $@
 
 $(BUILD)/gen/openapi.c: $(BUILD)/gen/openapi.json schema/embed.sh
-	sh schema/embed.sh bp_openapi $(BUILD)/gen/openapi.json >$@.tmp && mv $@.tmp $@
+	$(QUIET_GEN)sh schema/embed.sh bp_openapi $(BUILD)/gen/openapi.json >$@.tmp && mv $@.tmp $@
 
 $(BUILD)/gen/migrations.c: $(MIGRATIONS) schema/embed.sh
 	@mkdir -p $(@D)
-	sh schema/embed.sh bp_migrations $(MIGRATIONS) >$@.tmp && mv $@.tmp $@
+	$(QUIET_GEN)sh schema/embed.sh bp_migrations $(MIGRATIONS) >$@.tmp && mv $@.tmp $@
 
-link = $(CC) $(BP_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^)
+link = $(QUIET_LINK)$(CC) $(BP_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^)
 
 $(BUILD)/blueprintd: $(call objs,daemon/main.c) $(DAEMON_LIB) $(COMMON_LIB)
 	$(link) $(DAEMON_LIBS) $(COMMON_LIBS)

@@ -193,10 +193,27 @@ static void print_work(struct bp_buf *out, const json_t *facts)
     json_decref(rows);
 }
 
+/* "label  a, b, c", on as many lines as it takes. */
 static void print_list(struct bp_buf *out, const char *label, const json_t *list)
 {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        bp_print_field(out, i ? "" : label, json_array_get(list, i));
+    enum { INDENT = 13, WIDTH = 100 };
+    size_t column = INDENT;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        size_t before = out->len;
+        if (i == 0)
+            bp_buf_addf(out, "%-*s", INDENT, label);
+        else
+            bp_buf_addstr(out, column > WIDTH ? "," : ", ");
+        if (column > WIDTH) {
+            bp_buf_addf(out, "\n%*s", INDENT, "");
+            column = INDENT;
+            before = out->len;
+        }
+        bp_text_add_value(out, json_array_get(list, i));
+        column += out->len - before;
+    }
+    if (json_array_size(list))
+        bp_buf_addch(out, '\n');
 }
 
 static void print_model(struct bp_buf *out, const json_t *model)

@@ -47,15 +47,31 @@ void bp_text_add(struct bp_buf *out, const char *text)
     add_safe(out, text, strlen(text), "");
 }
 
+/* Where a line of n bytes is best broken: at the last blank within WIDTH, else at the first after it. The rows of a
+ * Markdown table are left whole. */
+static size_t break_of(const char *text, size_t n)
+{
+    enum { WIDTH = 100 };
+    size_t at = WIDTH;
+    if (n <= WIDTH || text[0] == '|')
+        return n;
+    while (at > 0 && text[at] != ' ')
+        at--;
+    if (at == 0)
+        for (at = WIDTH; at < n && text[at] != ' ';)
+            at++;
+    return at;
+}
+
 void bp_text_add_lines(struct bp_buf *out, const char *text, unsigned indent)
 {
     while (*text) {
-        size_t n = strcspn(text, "\n");
+        size_t n = break_of(text, strcspn(text, "\n"));
         if (n)
             bp_buf_addf(out, "%*s", (int)indent, "");
         add_safe(out, text, n, "\t");
         bp_buf_addch(out, '\n');
-        text += n + (text[n] == '\n');
+        text += n + (text[n] == '\n' || text[n] == ' ');
     }
 }
 
@@ -126,7 +142,7 @@ void bp_cell_gib(struct bp_buf *out, const struct bp_table_row *row, const char 
 
 void bp_cell_short(struct bp_buf *out, const struct bp_table_row *row, const char *key)
 {
-    enum { DIGITS = 12 };
+    enum { DIGITS = 16 };
     const char *text = bp_json_text(row->value, key);
     size_t n = strlen(text), colon = strcspn(text, ":");
     bp_text_addn(out, text, text[colon] && n - colon - 1 > DIGITS ? colon + 1 + DIGITS : n);

@@ -18,7 +18,8 @@
 void bp_text_add(struct bp_buf *out, const char *text);
 void bp_text_addn(struct bp_buf *out, const char *text, size_t n);
 
-/* The same, but line feeds and tabs stay; `indent` spaces before every line that is not empty. */
+/* The same, but line feeds and tabs stay, and long lines are broken at blanks; `indent` spaces before every line that
+ * is not empty. */
 void bp_text_add_lines(struct bp_buf *out, const char *text, unsigned indent);
 
 /* A value on one line: strings as they are, numbers and words as JSON writes them, compact JSON of the rest. Nothing

@@ -5,8 +5,12 @@
 #include "common/ir/difference.h"
 
 const struct bp_pass *const bp_passes[] = {
-    &bp_distribute_transformer_training, &bp_distribute_transformer_inference, &bp_plan_transformer_training,
-    &bp_plan_transformer_inference,      &bp_bind_reference_queue,             &bp_bind_reference_slot,
+    &bp_distribute_transformer_training,
+    &bp_distribute_transformer_inference,
+    &bp_plan_transformer_training,
+    &bp_plan_transformer_inference,
+    &bp_bind_reference_queue,
+    &bp_bind_reference_slot,
 };
 const size_t bp_passes_n = sizeof bp_passes / sizeof *bp_passes;
 
@@ -227,7 +231,8 @@ static int prepare(struct run *run, struct bp_err *err)
         bp_request_fingerprints(run->request, &outcome->fingerprints, err) < 0)
         return -1;
     if (bp_model_parameters(&run->request->model, &outcome->parameters, &found) < 0 ||
-        bp_symbols_of(&run->request->model, &run->request->workload, &run->request->strategy, &run->symbols, &found) < 0)
+        bp_symbols_of(&run->request->model, &run->request->workload, &run->request->strategy, &run->symbols, &found) <
+            0)
         return diagnose(outcome, &found, err);
     return 0;
 }
@@ -285,8 +290,7 @@ static int regenerate(struct replaying *replaying, const struct bp_pass *pass, c
         result = pass->run(&input, replaying->arena, &now.ir, &found);
     } else {
         now.ir.stage = BP_STAGE_MODEL;
-        now.ir.as.model =
-            bp_model_ir_of(replaying->request, &replaying->fingerprints.transformer, replaying->arena);
+        now.ir.as.model = bp_model_ir_of(replaying->request, &replaying->fingerprints.transformer, replaying->arena);
         result = now.ir.as.model ? 0 : bp_fail(&found, BP_E_out_of_memory, "", "no memory for the model snapshot");
     }
     if (result == 0)
@@ -378,8 +382,8 @@ static int replay_stages(struct replaying *replaying, const struct bp_stored_sna
     int result = 0;
     for (size_t i = 0; i < n_stored && i < BP_STAGE_N && result == 0; i++) {
         struct bp_replay_stage *row = &replay.stages[replay.n_stages++];
-        result = replay_stage(replaying, &stored[i], i ? &stored[i - 1] : NULL, i ? &now[i - 1] : NULL, &now[i], row,
-                              err);
+        result =
+            replay_stage(replaying, &stored[i], i ? &stored[i - 1] : NULL, i ? &now[i - 1] : NULL, &now[i], row, err);
         replay.identical &= row->identical;
     }
     for (size_t i = 0; i < BP_STAGE_N; i++)

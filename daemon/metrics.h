@@ -55,7 +55,7 @@ void bp_metrics_request(struct bp_metrics *metrics, size_t route, int status);
 void bp_metrics_latency(struct bp_metrics *metrics, enum bp_latency stage, uint64_t nanoseconds);
 
 /* CLOCK_MONOTONIC in nanoseconds. */
-uint64_t bp_monotonic_ns(void);
+uint64_t bp_clock_ns(void);
 
 /* The Prometheus text exposition. `routes` are the names of the routes by index, `values` the sampled gauges. */
 void bp_metrics_write(const struct bp_metrics *metrics, const char *const *routes, size_t n_routes,

@@ -365,11 +365,11 @@ void bp_writer_digest(struct bp_writer *writer, const struct bp_digest *digest)
 
 int bp_writer_finish(struct bp_writer *writer, struct bp_err *err)
 {
+    if (writer->out->failed)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for a JSON text");
     if (writer->breach)
         return bp_fail(err, BP_E_internal, "", "the JSON writer met %s", writer->breach);
     if (writer->depth != 0 || !writer->levels[0].has_items)
         return bp_fail(err, BP_E_internal, "", "the JSON writer was left before the end");
-    if (writer->out->failed)
-        return bp_fail(err, BP_E_out_of_memory, "", "no memory for %s", "a JSON text");
     return 0;
 }

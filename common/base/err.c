@@ -69,15 +69,18 @@ int bp_fail(struct bp_err *err, enum bp_code code, const char *path, const char 
 int bp_err_prefix(struct bp_err *err, const char *format, ...)
 {
     if (err && err->code != BP_OK) {
-        char prefix[sizeof err->message], rest[sizeof err->message];
+        char text[sizeof err->message];
         va_list args;
         va_start(args, format);
-        vsnprintf(prefix, sizeof prefix, format, args);
+        vsnprintf(text, sizeof text, format, args);
         va_end(args);
-        memcpy(rest, err->message, sizeof rest);
-        int n = snprintf(err->message, sizeof err->message, "%s: ", prefix);
-        if (n > 0 && (size_t)n < sizeof err->message)
-            snprintf(err->message + n, sizeof err->message - (size_t)n, "%s", rest);
+        size_t n = strlen(text), room = sizeof text - n;
+        if (room > 2) {
+            memcpy(text + n, ": ", 2);
+            memcpy(text + n + 2, err->message, room - 2);
+            text[sizeof text - 1] = '\0';
+        }
+        memcpy(err->message, text, sizeof text);
     }
     return -1;
 }

@@ -1,7 +1,9 @@
 #include "common/base/json.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/canon.h"
@@ -48,15 +50,41 @@ static enum bp_code code_of_jansson(enum json_error_code code)
         return BP_E_out_of_range;
     case json_error_stack_overflow:
         return BP_E_too_deep;
-    case json_error_out_of_memory:
-        return BP_E_out_of_memory;
     default:
         return BP_E_invalid_json;
     }
 }
 
+/* jansson reports some allocation failures as bad syntax: its allocations are watched, on each thread. */
+static _Thread_local bool allocation_failed;
+
+static void *watched_malloc(size_t n)
+{
+    void *memory = malloc(n);
+    allocation_failed |= !memory;
+    return memory;
+}
+
+static void watch_allocations(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+}
+
+/* Of the last byte that was read, which is where the text went wrong. */
+static struct bp_json_position position_of(const char *text, size_t n, const json_error_t *error)
+{
+    struct bp_json_position position = {1, 1};
+    for (size_t i = 0; i + 1 < (size_t)error->position && i < n; i++) {
+        position.column++;
+        if (text[i] == '\n')
+            position = (struct bp_json_position){position.line + 1, 1};
+    }
+    return position;
+}
+
 json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_position, struct bp_err *err)
 {
+    static pthread_once_t watched = PTHREAD_ONCE_INIT;
     struct scan scan = scan_depth(text, n);
     if (!scan.has_text) {
         *ret_position = (struct bp_json_position){1, 1};
@@ -69,13 +97,15 @@ json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_p
                 scan.position.column, BP_JSON_DEPTH_MAX);
         return NULL;
     }
+    pthread_once(&watched, watch_allocations);
+    allocation_failed = false;
     json_error_t error = {0};
     json_t *value = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (!value) {
-        /* jansson counts columns from 0 and reports -1 for a text it never began. */
-        *ret_position = (struct bp_json_position){error.line < 1 ? 1 : error.line, error.column < 1 ? 1 : error.column};
-        bp_fail(err, code_of_jansson(json_error_code(&error)), "", "line %d, column %d: %s", ret_position->line,
-                ret_position->column, error.text);
+        *ret_position = position_of(text, n, &error);
+        bp_fail(err, allocation_failed ? BP_E_out_of_memory : code_of_jansson(json_error_code(&error)), "",
+                "line %d, column %d: %s", ret_position->line, ret_position->column,
+                allocation_failed ? "no memory to read the text" : error.text);
     }
     return value;
 }
@@ -207,7 +237,8 @@ void bp_reader_refuse_unknown(const struct bp_reader *reader, const char *const 
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)reader->object, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)reader->object, key, value)
+    {
         const char *const *name = known;
         while (*name && strcmp(*name, key) != 0)
             name++;

@@ -29,18 +29,23 @@ static uint32_t n_buffer_pairs(const struct bp_gate *gate)
     return least(target(gate)->n_buffers, source(gate)->n_buffers);
 }
 
-#define SOURCES(ir)                                                                                                    \
-    {                                                                                                                  \
-        BP_GATE_ENTITIES(TASK, (ir)->tasks, (ir)->n_tasks, NULL),                                                      \
-        BP_GATE_ENTITIES(BUFFER, (ir)->buffers, (ir)->n_buffers, NULL),                                                \
-    }
-#define DERIVED(ir)                                                                                                    \
-    {                                                                                                                  \
-        {BP_ENTITY_BUFFER, (ir)->buffers, (ir)->n_buffers, sizeof *(ir)->buffers, NULL,                                \
-         offsetof(struct bp_concrete_buffer, lineage), 1U << BP_ENTITY_BUFFER},                                        \
-        {BP_ENTITY_COMMAND, (ir)->commands, (ir)->n_commands, sizeof *(ir)->commands, NULL,                            \
-         offsetof(struct bp_concrete_command, lineage), 1U << BP_ENTITY_TASK},                                         \
-    }
+static struct bp_gate_arrays sources(const struct bp_gate *gate)
+{
+    const struct bp_portable_ir *ir = source(gate);
+    return (struct bp_gate_arrays){.n = 2,
+                                   .at = {BP_GATE_NAMED(TASK, ir->tasks, ir->n_tasks, NULL),
+                                          BP_GATE_NAMED(BUFFER, ir->buffers, ir->n_buffers, NULL)}};
+}
+
+static struct bp_gate_arrays derived(const struct bp_gate *gate)
+{
+    const struct bp_concrete_ir *ir = target(gate);
+    return (struct bp_gate_arrays){
+        .n = 2,
+        .at = {
+            BP_GATE_DERIVED(BUFFER, struct bp_concrete_buffer, ir->buffers, ir->n_buffers, 1U << BP_ENTITY_BUFFER),
+            BP_GATE_DERIVED(COMMAND, struct bp_concrete_command, ir->commands, ir->n_commands, 1U << BP_ENTITY_TASK)}};
+}
 
 static void check_parent(struct bp_gate *gate)
 {
@@ -57,7 +62,7 @@ static void check_bindings(struct bp_gate *gate)
     } rules[] = {
         {"/target/fingerprint", bp_digest_equal(&ir->target_fingerprint, &fingerprints->target)},
         {"/deployment/fingerprint", bp_digest_equal(&ir->deployment_fingerprint, &fingerprints->deployment)},
-        {"/bindings", bp_digest_equal(&ir->binding, &fingerprints->binding)},
+        {"", bp_digest_equal(&ir->binding, &fingerprints->binding)},
         {"/target/kind", ir->target == gate->request->target.kind},
     };
     for (size_t i = 0; i < BP_GATE_COUNT(rules); i++)
@@ -67,14 +72,14 @@ static void check_bindings(struct bp_gate *gate)
 
 static void check_lineage(struct bp_gate *gate)
 {
-    const struct bp_gate_entities sources[] = SOURCES(source(gate)), derived[] = DERIVED(target(gate));
-    bp_gate_check_lineage(gate, derived, BP_GATE_COUNT(derived), sources, BP_GATE_COUNT(sources));
+    const struct bp_gate_arrays to = derived(gate), from = sources(gate);
+    bp_gate_check_lineage(gate, &to, &from);
 }
 
 static void check_coverage(struct bp_gate *gate)
 {
-    const struct bp_gate_entities sources[] = SOURCES(source(gate)), derived[] = DERIVED(target(gate));
-    bp_gate_check_coverage(gate, derived, BP_GATE_COUNT(derived), sources, BP_GATE_COUNT(sources));
+    const struct bp_gate_arrays to = derived(gate), from = sources(gate);
+    bp_gate_check_coverage(gate, &to, &from);
 }
 
 static bool comes_from(const struct bp_lineage *lineage, const struct bp_id *source_id)
@@ -165,8 +170,8 @@ static void check_buffers(struct bp_gate *gate)
 {
     const struct bp_concrete_ir *ir = target(gate);
     const struct bp_portable_ir *from = source(gate);
-    BP_GATE_EXPECT(gate, ir->n_buffers == from->n_buffers, BP_E_cross_stage_violated, "/buffers",
-                   "%u buffers for %u", ir->n_buffers, from->n_buffers);
+    BP_GATE_EXPECT(gate, ir->n_buffers == from->n_buffers, BP_E_cross_stage_violated, "/buffers", "%u buffers for %u",
+                   ir->n_buffers, from->n_buffers);
     for (uint32_t i = 0; i < n_buffer_pairs(gate); i++) {
         const struct bp_concrete_buffer *a = &ir->buffers[i];
         const struct bp_portable_buffer *b = &from->buffers[i];
@@ -196,9 +201,9 @@ static void check_capacity(struct bp_gate *gate)
 {
     const struct bp_concrete_ir *ir = target(gate);
     for (uint32_t i = 0; i < ir->n_regions; i++)
-        BP_GATE_EXPECT(gate, ir->regions[i].capacity.n == gate->request->deployment.memory.n,
-                       BP_E_cross_stage_violated, bp_gate_path(gate, "/regions/%u/capacity_bytes", i),
-                       "%llu bytes are not the memory of a device", (unsigned long long)ir->regions[i].capacity.n);
+        BP_GATE_EXPECT(gate, ir->regions[i].capacity.n == gate->request->deployment.memory.n, BP_E_cross_stage_violated,
+                       bp_gate_path(gate, "/regions/%u/capacity_bytes", i), "%llu bytes are not the memory of a device",
+                       (unsigned long long)ir->regions[i].capacity.n);
 }
 
 #define X BP_CHECK_CROSS_STAGE

@@ -71,46 +71,45 @@ static const char *array_of(const struct bp_gate_entities *entities)
     return bp_entity_array_names[entities->kind];
 }
 
-void bp_gate_check_ids(struct bp_gate *gate, const struct bp_digest *binding, const struct bp_gate_entities *arrays,
-                       size_t n_arrays)
+void bp_gate_check_ids(struct bp_gate *gate, const struct bp_digest *binding, const struct bp_gate_arrays *arrays)
 {
     const struct bp_id_maker *maker = bp_id_maker_new(gate->arena, &gate->source_digest, binding);
     if (!maker) {
         bp_gate_no_memory(gate);
         return;
     }
-    for (size_t a = 0; a < n_arrays; a++) {
-        for (uint32_t i = 0; i < arrays[a].n; i++) {
-            const char *name = arrays[a].name(gate, i);
+    for (size_t a = 0; a < arrays->n; a++) {
+        for (uint32_t i = 0; i < arrays->at[a].n; i++) {
+            const char *name = arrays->at[a].name(gate, i);
             if (!name)
                 continue;
-            struct bp_id id = bp_id_make(maker, arrays[a].kind, i, name);
-            BP_GATE_EXPECT(gate, bp_id_equal(&id, bp_gate_entity_id(&arrays[a], i)), BP_E_structure_violated,
-                           bp_gate_path(gate, "/%s/%u/id", array_of(&arrays[a]), i),
+            struct bp_id id = bp_id_make(maker, arrays->at[a].kind, i, name);
+            BP_GATE_EXPECT(gate, bp_id_equal(&id, bp_gate_entity_id(&arrays->at[a], i)), BP_E_structure_violated,
+                           bp_gate_path(gate, "/%s/%u/id", array_of(&arrays->at[a]), i),
                            "the id is not made of the source, the binding, this place and \"%s\"", name);
         }
     }
 }
 
-static size_t count_entities(const struct bp_gate_entities *arrays, size_t n_arrays)
+static size_t count_entities(const struct bp_gate_arrays *arrays)
 {
     size_t n = 0;
-    for (size_t a = 0; a < n_arrays; a++)
-        n += arrays[a].n;
+    for (size_t a = 0; a < arrays->n; a++)
+        n += arrays->at[a].n;
     return n;
 }
 
-void bp_gate_check_unique_ids(struct bp_gate *gate, const struct bp_gate_entities *arrays, size_t n_arrays)
+void bp_gate_check_unique_ids(struct bp_gate *gate, const struct bp_gate_arrays *arrays)
 {
     struct bp_gate_index index;
-    if (!bp_gate_index_init(gate, count_entities(arrays, n_arrays), &index))
+    if (!bp_gate_index_init(gate, count_entities(arrays), &index))
         return;
     uint32_t place = 0;
-    for (size_t a = 0; a < n_arrays; a++) {
-        for (uint32_t i = 0; i < arrays[a].n; i++, place++) {
-            const struct bp_id *id = bp_gate_entity_id(&arrays[a], i);
+    for (size_t a = 0; a < arrays->n; a++) {
+        for (uint32_t i = 0; i < arrays->at[a].n; i++, place++) {
+            const struct bp_id *id = bp_gate_entity_id(&arrays->at[a], i);
             BP_GATE_EXPECT(gate, bp_gate_index_put(&index, id, sizeof *id, place) == place, BP_E_structure_violated,
-                           bp_gate_path(gate, "/%s/%u/id", array_of(&arrays[a]), i),
+                           bp_gate_path(gate, "/%s/%u/id", array_of(&arrays->at[a]), i),
                            "another entity before this one has the same id");
         }
     }
@@ -126,19 +125,18 @@ void bp_gate_check_names(struct bp_gate *gate, const char *array, const char *ke
         const char *text = name(gate, i);
         bool fresh = bp_gate_index_put(&index, text, strlen(text), i) == i;
         BP_GATE_EXPECT(gate, *text && fresh, BP_E_structure_violated, bp_gate_path(gate, "/%s/%u/%s", array, i, key),
-                       *text ? "\"%s\" stands before this one already" : "there is nothing here%s", text);
+                       "\"%s\" is %s", text, *text ? "taken by one before" : "no name");
     }
 }
 
-bool bp_gate_index_ids(struct bp_gate *gate, const struct bp_gate_entities *arrays, size_t n_arrays,
-                       struct bp_gate_index *ret)
+bool bp_gate_index_ids(struct bp_gate *gate, const struct bp_gate_arrays *arrays, struct bp_gate_index *ret)
 {
-    if (!bp_gate_index_init(gate, count_entities(arrays, n_arrays), ret))
+    if (!bp_gate_index_init(gate, count_entities(arrays), ret))
         return false;
     uint32_t place = 0;
-    for (size_t a = 0; a < n_arrays; a++) {
-        for (uint32_t i = 0; i < arrays[a].n; i++, place++) {
-            const struct bp_id *id = bp_gate_entity_id(&arrays[a], i);
+    for (size_t a = 0; a < arrays->n; a++) {
+        for (uint32_t i = 0; i < arrays->at[a].n; i++, place++) {
+            const struct bp_id *id = bp_gate_entity_id(&arrays->at[a], i);
             bp_gate_index_put(ret, id, sizeof *id, place);
         }
     }
@@ -175,36 +173,36 @@ static void check_one_lineage(struct bp_gate *gate, const struct bp_gate_entitie
     }
 }
 
-void bp_gate_check_lineage(struct bp_gate *gate, const struct bp_gate_entities *derived, size_t n_derived,
-                           const struct bp_gate_entities *sources, size_t n_sources)
+void bp_gate_check_lineage(struct bp_gate *gate, const struct bp_gate_arrays *derived,
+                           const struct bp_gate_arrays *sources)
 {
     struct bp_gate_index index;
-    const void **users = bp_arena_array(gate->arena, count_entities(sources, n_sources), sizeof *users);
+    const void **users = bp_arena_array(gate->arena, count_entities(sources), sizeof *users);
     if (!users) {
         bp_gate_no_memory(gate);
         return;
     }
-    if (!bp_gate_index_ids(gate, sources, n_sources, &index))
+    if (!bp_gate_index_ids(gate, sources, &index))
         return;
-    for (size_t a = 0; a < n_derived; a++)
-        for (uint32_t i = 0; i < derived[a].n; i++)
-            check_one_lineage(gate, &derived[a], i, &index, users);
+    for (size_t a = 0; a < derived->n; a++)
+        for (uint32_t i = 0; i < derived->at[a].n; i++)
+            check_one_lineage(gate, &derived->at[a], i, &index, users);
 }
 
-void bp_gate_check_coverage(struct bp_gate *gate, const struct bp_gate_entities *derived, size_t n_derived,
-                            const struct bp_gate_entities *sources, size_t n_sources)
+void bp_gate_check_coverage(struct bp_gate *gate, const struct bp_gate_arrays *derived,
+                            const struct bp_gate_arrays *sources)
 {
     struct bp_gate_index index;
-    bool *covered = bp_arena_array(gate->arena, count_entities(sources, n_sources), sizeof *covered);
+    bool *covered = bp_arena_array(gate->arena, count_entities(sources), sizeof *covered);
     if (!covered) {
         bp_gate_no_memory(gate);
         return;
     }
-    if (!bp_gate_index_ids(gate, sources, n_sources, &index))
+    if (!bp_gate_index_ids(gate, sources, &index))
         return;
-    for (size_t a = 0; a < n_derived; a++) {
-        for (uint32_t i = 0; i < derived[a].n; i++) {
-            const struct bp_lineage *lineage = entity_lineage(&derived[a], i);
+    for (size_t a = 0; a < derived->n; a++) {
+        for (uint32_t i = 0; i < derived->at[a].n; i++) {
+            const struct bp_lineage *lineage = entity_lineage(&derived->at[a], i);
             for (uint32_t j = 0; j < lineage->n_sources; j++) {
                 uint32_t place = bp_gate_index_find(&index, &lineage->sources[j], sizeof *lineage->sources);
                 if (place != BP_GATE_NOWHERE)
@@ -213,10 +211,10 @@ void bp_gate_check_coverage(struct bp_gate *gate, const struct bp_gate_entities 
         }
     }
     uint32_t place = 0;
-    for (size_t a = 0; a < n_sources; a++) {
-        for (uint32_t i = 0; i < sources[a].n; i++, place++)
+    for (size_t a = 0; a < sources->n; a++) {
+        for (uint32_t i = 0; i < sources->at[a].n; i++, place++)
             BP_GATE_EXPECT(gate, covered[place], BP_E_cross_stage_violated, "",
-                           "nothing comes from /%s/%u of the source", array_of(&sources[a]), i);
+                           "nothing comes from /%s/%u of the source", array_of(&sources->at[a]), i);
     }
 }
 
@@ -226,8 +224,8 @@ void bp_gate_check_parent(struct bp_gate *gate, const struct bp_digest *parent)
                    "the parent is not the snapshot this one was derived from");
 }
 
-void bp_gate_check_list(struct bp_gate *gate, const struct bp_list *list, uint32_t limit, const char *array,
-                        uint32_t i, const char *key)
+void bp_gate_check_list(struct bp_gate *gate, const struct bp_list *list, uint32_t limit, const char *array, uint32_t i,
+                        const char *key)
 {
     for (uint32_t j = 0; j < list->n; j++) {
         bool ascends = j == 0 || list->at[j - 1] < list->at[j];
@@ -238,8 +236,7 @@ void bp_gate_check_list(struct bp_gate *gate, const struct bp_list *list, uint32
     }
 }
 
-void bp_gate_check_dependencies(struct bp_gate *gate, const struct bp_list *dependencies, const char *array,
-                                uint32_t i)
+void bp_gate_check_dependencies(struct bp_gate *gate, const struct bp_list *dependencies, const char *array, uint32_t i)
 {
     BP_GATE_EXPECT(gate, (dependencies->n == 0) == (i == 0), BP_E_structure_violated,
                    bp_gate_path(gate, "/%s/%u/dependencies", array, i),

@@ -10,7 +10,10 @@
 #include "common/gate/gate.h"
 
 #define BP_GATE_COUNT(rows) (sizeof(rows) / sizeof *(rows))
-#define BP_GATE_GROUP(rows) {(rows), BP_GATE_COUNT(rows)}
+#define BP_GATE_GROUP(rows)                                                                                            \
+    {                                                                                                                  \
+        (rows), BP_GATE_COUNT(rows)                                                                                    \
+    }
 
 /* Memory ran out: the findings are not complete. */
 void bp_gate_no_memory(struct bp_gate *gate);
@@ -46,36 +49,48 @@ struct bp_gate_entities {
     size_t lineage;   /* offset of the struct bp_lineage; 0 when the entity has none */
     unsigned sources; /* kinds that may be its sources, a bit each */
 };
-#define BP_GATE_ENTITIES(kind, array, n, name) {BP_ENTITY_##kind, (array), (n), sizeof *(array), (name), 0, 0}
+/* An entity that has a name, and one that has a lineage. */
+#define BP_GATE_NAMED(kind, array, n, name)                                                                            \
+    {                                                                                                                  \
+        BP_ENTITY_##kind, (array), (n), sizeof *(array), (name), 0, 0                                                  \
+    }
+#define BP_GATE_DERIVED(kind, type, array, n, sources)                                                                 \
+    {                                                                                                                  \
+        BP_ENTITY_##kind, (array), (n), sizeof(type), NULL, offsetof(type, lineage), (sources)                         \
+    }
+
+/* The arrays of a snapshot, or those of them that a check is about. */
+struct bp_gate_arrays {
+    struct bp_gate_entities at[3];
+    size_t n;
+};
 
 const struct bp_id *bp_gate_entity_id(const struct bp_gate_entities *entities, uint32_t i);
 
 /* Ids are what the source digest, the binding, the array, the place and the name make them; no two are alike. */
-void bp_gate_check_ids(struct bp_gate *gate, const struct bp_digest *binding, const struct bp_gate_entities *arrays,
-                       size_t n_arrays);
-void bp_gate_check_unique_ids(struct bp_gate *gate, const struct bp_gate_entities *arrays, size_t n_arrays);
+void bp_gate_check_ids(struct bp_gate *gate, const struct bp_digest *binding, const struct bp_gate_arrays *arrays);
+void bp_gate_check_unique_ids(struct bp_gate *gate, const struct bp_gate_arrays *arrays);
 
 /* Names are there and no two of one array are alike. `key` is the member's name in JSON. */
 void bp_gate_check_names(struct bp_gate *gate, const char *array, const char *key, uint32_t n,
                          const char *(*name)(const struct bp_gate *gate, uint32_t i));
 
 /* An index of the ids of several arrays, numbered through. */
-bool bp_gate_index_ids(struct bp_gate *gate, const struct bp_gate_entities *arrays, size_t n_arrays,
-                       struct bp_gate_index *ret);
+bool bp_gate_index_ids(struct bp_gate *gate, const struct bp_gate_arrays *arrays, struct bp_gate_index *ret);
 
 /* Every entity of `derived` names the pass's rule and sources that exist, of the kinds it may have, none twice. */
-void bp_gate_check_lineage(struct bp_gate *gate, const struct bp_gate_entities *derived, size_t n_derived,
-                           const struct bp_gate_entities *sources, size_t n_sources);
+void bp_gate_check_lineage(struct bp_gate *gate, const struct bp_gate_arrays *derived,
+                           const struct bp_gate_arrays *sources);
 /* Every entity of `sources` is the source of something derived. */
-void bp_gate_check_coverage(struct bp_gate *gate, const struct bp_gate_entities *derived, size_t n_derived,
-                            const struct bp_gate_entities *sources, size_t n_sources);
+void bp_gate_check_coverage(struct bp_gate *gate, const struct bp_gate_arrays *derived,
+                            const struct bp_gate_arrays *sources);
 
 /* The parent digest of the snapshot is the digest of the source. */
 void bp_gate_check_parent(struct bp_gate *gate, const struct bp_digest *parent);
 
 /* A list of places: ascending, without repeats, each below `limit`. `path` is that of the list. */
-void bp_gate_check_list(struct bp_gate *gate, const struct bp_list *list, uint32_t limit, const char *array,
-                        uint32_t i, const char *key);
+void bp_gate_check_list(struct bp_gate *gate, const struct bp_list *list, uint32_t limit, const char *array, uint32_t i,
+                        const char *key);
 /* What entity `i` waits for: ascending, without repeats, each before `i`; only the first waits for nothing. */
 void bp_gate_check_dependencies(struct bp_gate *gate, const struct bp_list *dependencies, const char *array,
                                 uint32_t i);

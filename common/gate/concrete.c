@@ -1,4 +1,4 @@
-/* Structure of the concrete stage: buffers laid out in a region, commands in order; and whether the region holds them. */
+/* Structure of the concrete stage: buffers laid out in a region, commands in order; whether the region holds them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -40,23 +40,25 @@ static const char *command_name(const struct bp_gate *gate, uint32_t i)
     return NULL;
 }
 
-#define ENTITIES(ir)                                                                                                   \
-    {                                                                                                                  \
-        BP_GATE_ENTITIES(REGION, (ir)->regions, (ir)->n_regions, region_name),                                         \
-        BP_GATE_ENTITIES(BUFFER, (ir)->buffers, (ir)->n_buffers, buffer_name),                                         \
-        BP_GATE_ENTITIES(COMMAND, (ir)->commands, (ir)->n_commands, command_name),                                     \
-    }
+static struct bp_gate_arrays entities(const struct bp_gate *gate)
+{
+    const struct bp_concrete_ir *ir = target(gate);
+    return (struct bp_gate_arrays){.n = 3,
+                                   .at = {BP_GATE_NAMED(REGION, ir->regions, ir->n_regions, region_name),
+                                          BP_GATE_NAMED(BUFFER, ir->buffers, ir->n_buffers, buffer_name),
+                                          BP_GATE_NAMED(COMMAND, ir->commands, ir->n_commands, command_name)}};
+}
 
 static void check_ids(struct bp_gate *gate)
 {
-    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
-    bp_gate_check_ids(gate, &gate->fingerprints->binding, arrays, BP_GATE_COUNT(arrays));
+    const struct bp_gate_arrays arrays = entities(gate);
+    bp_gate_check_ids(gate, &gate->fingerprints->binding, &arrays);
 }
 
 static void check_unique_ids(struct bp_gate *gate)
 {
-    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
-    bp_gate_check_unique_ids(gate, arrays, BP_GATE_COUNT(arrays));
+    const struct bp_gate_arrays arrays = entities(gate);
+    bp_gate_check_unique_ids(gate, &arrays);
 }
 
 static void check_references(struct bp_gate *gate)
@@ -67,8 +69,8 @@ static void check_references(struct bp_gate *gate)
                        bp_gate_path(gate, "/buffers/%u/region", i), "there is no region %u", ir->buffers[i].region);
     for (uint32_t i = 0; i < ir->n_commands; i++) {
         const struct bp_concrete_command *command = &ir->commands[i];
-        BP_GATE_EXPECT(gate, command->kind < BP_TASK_KIND_N && command->queue <= BP_QUEUE_NONE,
-                       BP_E_structure_violated, bp_gate_path(gate, "/commands/%u", i), "there is no such kind or queue");
+        BP_GATE_EXPECT(gate, command->kind < BP_TASK_KIND_N && command->queue <= BP_QUEUE_NONE, BP_E_structure_violated,
+                       bp_gate_path(gate, "/commands/%u", i), "there is no such kind or queue");
         for (uint32_t j = 0; j < command->n_uses; j++) {
             const struct bp_concrete_use *use = &command->uses[j];
             bool ascends = j == 0 || use[-1].buffer < use->buffer;

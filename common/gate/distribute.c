@@ -8,19 +8,23 @@ static const struct bp_distributed_ir *target(const struct bp_gate *gate)
     return gate->target.as.distributed;
 }
 
-#define SOURCES(ir)                                                                                                    \
-    {                                                                                                                  \
-        BP_GATE_ENTITIES(VALUE, (ir)->values, (ir)->n_values, NULL),                                                   \
-        BP_GATE_ENTITIES(OPERATION, (ir)->operations, (ir)->n_operations, NULL),                                       \
-    }
+static struct bp_gate_arrays sources(const struct bp_gate *gate)
+{
+    const struct bp_model_ir *ir = gate->source.as.model;
+    return (struct bp_gate_arrays){.n = 2,
+                                   .at = {BP_GATE_NAMED(VALUE, ir->values, ir->n_values, NULL),
+                                          BP_GATE_NAMED(OPERATION, ir->operations, ir->n_operations, NULL)}};
+}
 
-#define DERIVED(ir)                                                                                                    \
-    {                                                                                                                  \
-        {BP_ENTITY_VALUE, (ir)->values, (ir)->n_values, sizeof *(ir)->values, NULL,                                    \
-         offsetof(struct bp_distributed_value, lineage), 1U << BP_ENTITY_VALUE | 1U << BP_ENTITY_OPERATION},           \
-        {BP_ENTITY_TASK, (ir)->tasks, (ir)->n_tasks, sizeof *(ir)->tasks, NULL,                                        \
-         offsetof(struct bp_distributed_task, lineage), 1U << BP_ENTITY_OPERATION},                                    \
-    }
+static struct bp_gate_arrays derived(const struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    return (struct bp_gate_arrays){
+        .n = 2,
+        .at = {BP_GATE_DERIVED(VALUE, struct bp_distributed_value, ir->values, ir->n_values,
+                               1U << BP_ENTITY_VALUE | 1U << BP_ENTITY_OPERATION),
+               BP_GATE_DERIVED(TASK, struct bp_distributed_task, ir->tasks, ir->n_tasks, 1U << BP_ENTITY_OPERATION)}};
+}
 
 static void check_parent(struct bp_gate *gate)
 {
@@ -71,14 +75,14 @@ static void check_mode(struct bp_gate *gate)
 
 static void check_lineage(struct bp_gate *gate)
 {
-    const struct bp_gate_entities sources[] = SOURCES(gate->source.as.model), derived[] = DERIVED(target(gate));
-    bp_gate_check_lineage(gate, derived, BP_GATE_COUNT(derived), sources, BP_GATE_COUNT(sources));
+    const struct bp_gate_arrays to = derived(gate), from = sources(gate);
+    bp_gate_check_lineage(gate, &to, &from);
 }
 
 static void check_coverage(struct bp_gate *gate)
 {
-    const struct bp_gate_entities sources[] = SOURCES(gate->source.as.model), derived[] = DERIVED(target(gate));
-    bp_gate_check_coverage(gate, derived, BP_GATE_COUNT(derived), sources, BP_GATE_COUNT(sources));
+    const struct bp_gate_arrays to = derived(gate), from = sources(gate);
+    bp_gate_check_coverage(gate, &to, &from);
 }
 
 /* The id of the model value of a role, or NULL. */

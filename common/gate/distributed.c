@@ -30,22 +30,24 @@ static const char *layer_name(const struct bp_gate *gate, uint32_t i)
     return target(gate)->layers[i].name;
 }
 
-#define ENTITIES(ir)                                                                                                   \
-    {                                                                                                                  \
-        BP_GATE_ENTITIES(VALUE, (ir)->values, (ir)->n_values, value_name),                                             \
-        BP_GATE_ENTITIES(TASK, (ir)->tasks, (ir)->n_tasks, task_name),                                                 \
-    }
+static struct bp_gate_arrays entities(const struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    return (struct bp_gate_arrays){.n = 2,
+                                   .at = {BP_GATE_NAMED(VALUE, ir->values, ir->n_values, value_name),
+                                          BP_GATE_NAMED(TASK, ir->tasks, ir->n_tasks, task_name)}};
+}
 
 static void check_ids(struct bp_gate *gate)
 {
-    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
-    bp_gate_check_ids(gate, &gate->fingerprints->distribution, arrays, BP_GATE_COUNT(arrays));
+    const struct bp_gate_arrays arrays = entities(gate);
+    bp_gate_check_ids(gate, &gate->fingerprints->distribution, &arrays);
 }
 
 static void check_unique_ids(struct bp_gate *gate)
 {
-    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
-    bp_gate_check_unique_ids(gate, arrays, BP_GATE_COUNT(arrays));
+    const struct bp_gate_arrays arrays = entities(gate);
+    bp_gate_check_unique_ids(gate, &arrays);
 }
 
 static void check_names(struct bp_gate *gate)
@@ -115,14 +117,10 @@ enum part { FORWARD, AGAIN, BACKWARD, UPDATE, NO_PART };
 static enum part part_of(const struct bp_distributed_task *task)
 {
     static const enum part parts[BP_PHASE_N] = {
-        [BP_PHASE_FORWARD] = FORWARD,
-        [BP_PHASE_RECOMPUTE] = AGAIN,
-        [BP_PHASE_RECOMMUNICATION] = AGAIN,
-        [BP_PHASE_ACTIVATION_GRADIENT] = BACKWARD,
-        [BP_PHASE_WEIGHT_GRADIENT] = BACKWARD,
-        [BP_PHASE_OPTIMIZER] = UPDATE,
-        [BP_PHASE_PREFILL] = FORWARD,
-        [BP_PHASE_DECODE] = FORWARD,
+        [BP_PHASE_FORWARD] = FORWARD,          [BP_PHASE_RECOMPUTE] = AGAIN,
+        [BP_PHASE_RECOMMUNICATION] = AGAIN,    [BP_PHASE_ACTIVATION_GRADIENT] = BACKWARD,
+        [BP_PHASE_WEIGHT_GRADIENT] = BACKWARD, [BP_PHASE_OPTIMIZER] = UPDATE,
+        [BP_PHASE_PREFILL] = FORWARD,          [BP_PHASE_DECODE] = FORWARD,
     };
     return task->phase < BP_PHASE_N ? parts[task->phase] : NO_PART;
 }
@@ -159,7 +157,8 @@ static void check_phases(struct bp_gate *gate)
     }
 }
 
-/* Within a part rows come in table order; backward in reverse, a row's weight gradient after its activation gradient. */
+/* Within a part rows come in table order; backward in reverse, a row's weight gradient after its activation gradient.
+ */
 static bool rows_in_order(const struct bp_distributed_task *before, const struct bp_distributed_task *task)
 {
     if (part_of(before) != part_of(task))
@@ -325,7 +324,8 @@ static bool find_writers(struct bp_gate *gate, struct writers *ret)
     return true;
 }
 
-/* Counts, of the tasks in `writers` that wrote a task's inputs, how many are different and whether it waits for each. */
+/* Counts, of the tasks in `writers` that wrote a task's inputs, how many are different and whether it waits for each.
+ */
 static uint32_t count_awaited(const struct bp_distributed_ir *ir, const struct bp_distributed_task *task,
                               const uint32_t *writers, bool *all_awaited)
 {
@@ -371,8 +371,8 @@ static void check_dataflow(struct bp_gate *gate)
     }
 }
 
-/* A backward task waits for a gradient (for the block's own, the forward task that made its output) and for whatever
- * makes again the values it reads. */
+/* A backward task waits for gradients (for the block's own, the forward task that made its output), for whatever makes
+ * again the values it reads, and for nothing else: never for a weight gradient. */
 static void check_backward(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
@@ -385,16 +385,16 @@ static void check_backward(struct bp_gate *gate)
         if (part_of(task) != BACKWARD)
             continue;
         bool awaited = true;
-        count_awaited(ir, task, writers.again, &awaited);
-        BP_GATE_EXPECT(gate, awaited, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
-                       "it does not wait for what makes its operands again");
-        bool has_gradient = bp_gate_list_has(&task->dependencies, last);
+        uint32_t n_again = count_awaited(ir, task, writers.again, &awaited), n_gradients = 0;
         for (uint32_t j = 0; j < task->dependencies.n; j++) {
             uint32_t place = task->dependencies.at[j];
-            has_gradient |= place < i && ir->tasks[place].phase == BP_PHASE_ACTIVATION_GRADIENT;
+            n_gradients += place < i && (place == last || ir->tasks[place].phase == BP_PHASE_ACTIVATION_GRADIENT);
         }
-        BP_GATE_EXPECT(gate, has_gradient, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
-                       "it waits for no gradient");
+        BP_GATE_EXPECT(gate, awaited, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
+                       "it does not wait for what makes its operands again");
+        BP_GATE_EXPECT(gate, n_gradients > 0 && n_gradients + n_again == task->dependencies.n, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/dependencies", i), "%s",
+                       n_gradients ? "it waits for more than gradients and operands" : "it waits for no gradient");
     }
 }
 
@@ -451,10 +451,12 @@ static const struct bp_check rows[] = {
     {"distributed.effects", S, "In inference one task writes the KV cache and one reads it; in training none does.",
      check_effects},
     {"distributed.dataflow", S,
-     "A forward task waits for exactly the tasks that wrote its inputs; a repeated one for those that write them again, "
+     "A forward task waits for exactly the tasks that wrote its inputs; a repeated one for those that write them "
+     "again, "
      "or else for the block's output.",
      check_dataflow},
-    {"distributed.backward", S, "A backward task waits for a gradient and for all that makes its operands again.",
+    {"distributed.backward", S,
+     "A backward task waits for gradients, for all that makes its operands again, and for nothing else.",
      check_backward},
     {"distributed.updates", S, "An optimizer task waits for exactly its row's tasks after the forward part.",
      check_updates},
@@ -475,8 +477,7 @@ static const struct bp_check rows[] = {
      bp_gate_check_memory_stored},
     {"distributed.memory_working", S, "Working activations are the sum over the rows that share with no other.",
      bp_gate_check_memory_working},
-    {"distributed.memory_bound", S, "Stored activations are never more than working ones.",
-     bp_gate_check_memory_bound},
+    {"distributed.memory_bound", S, "Stored activations are never more than working ones.", bp_gate_check_memory_bound},
     {"distributed.memory_inference", S, "KV cache, boundary and workspace are what the symbols give.",
      bp_gate_check_memory_inference},
 };

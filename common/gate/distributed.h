@@ -18,7 +18,7 @@ void bp_gate_check_memory_working(struct bp_gate *gate);
 void bp_gate_check_memory_bound(struct bp_gate *gate);
 void bp_gate_check_memory_inference(struct bp_gate *gate);
 
-/* Inference capacity of one rank from the symbols (formulas.md, "Inference block"): the KV cache 2bcdk_l*e, the
+/* Inference capacity of one rank from the symbols (docs/formulas.md, "Inference block"): the KV cache 2bcdk_l*e, the
  * boundary Y*e, the workspace Y*e + e*max(bqr, s, f or 2f when gated). */
 bp_u128 bp_gate_kv_cache(struct bp_calc *calc, const struct bp_symbols *symbols);
 bp_u128 bp_gate_boundary(struct bp_calc *calc, const struct bp_symbols *symbols);

@@ -12,8 +12,8 @@ void bp_gate_check_mesh(struct bp_gate *gate)
         {BP_AXIS_PIPELINE, strategy->pipeline_parallel},
         {training ? BP_AXIS_DATA : BP_AXIS_REPLICA, training ? strategy->data_parallel : strategy->replicas},
     };
-    BP_GATE_EXPECT(gate, ir->n_axes == BP_GATE_COUNT(axes), BP_E_structure_violated, "/mesh/axes",
-                   "%u axes, not %zu", ir->n_axes, BP_GATE_COUNT(axes));
+    BP_GATE_EXPECT(gate, ir->n_axes == BP_GATE_COUNT(axes), BP_E_structure_violated, "/mesh/axes", "%u axes, not %zu",
+                   ir->n_axes, BP_GATE_COUNT(axes));
     for (uint32_t i = 0; i < ir->n_axes && i < BP_GATE_COUNT(axes); i++) {
         BP_GATE_EXPECT(gate, ir->axes[i].axis == axes[i].axis, BP_E_structure_violated,
                        bp_gate_path(gate, "/mesh/axes/%u/name", i), "the axis here is %s in this mode",
@@ -52,8 +52,8 @@ void bp_gate_check_sharding(struct bp_gate *gate)
                            ranks ? "the axis splits another dimension already" : "the mesh has no such axis");
             BP_GATE_EXPECT(gate, value->shape[j] > 0 && (ranks == 0 || value->shape[j] % ranks == 0),
                            BP_E_structure_violated, bp_gate_path(gate, "/values/%u/shape/%u", i, j),
-                           "%llu does not divide over the %llu ranks of its axis",
-                           (unsigned long long)value->shape[j], (unsigned long long)ranks);
+                           "%llu does not divide over the %llu ranks of its axis", (unsigned long long)value->shape[j],
+                           (unsigned long long)ranks);
             seen |= bit;
         }
     }

@@ -69,7 +69,7 @@ struct bp_law {
     const char *id;        /* "law.qkv" */
     const char *statement; /* TeX */
     const char *condition; /* in words, for whom it is stated */
-    const char *source;    /* paper and equation, or the seed */
+    const char *source;    /* paper and section, or docs/formulas.md */
     bool (*applies)(const struct bp_gate *gate);
     void (*compare)(struct bp_gate *gate);
 };
@@ -106,8 +106,9 @@ void bp_gate_finding(struct bp_gate *gate, enum bp_code code, const char *path, 
 /* A printf into the arena, for a path; "" when memory ran out, which the findings remember. */
 const char *bp_gate_path(struct bp_gate *gate, const char *format, ...);
 
-/* For laws: counts one comparison of exact numbers; law_violated naming both when they differ, or when `calc` failed. */
-void bp_gate_equal(struct bp_gate *gate, const char *path, const struct bp_calc *calc, bp_u128 expected, bp_u128 actual);
+/* For laws: counts one comparison of exact numbers; law_violated naming both when they differ or `calc` failed. */
+void bp_gate_equal(struct bp_gate *gate, const char *path, const struct bp_calc *calc, bp_u128 expected,
+                   bp_u128 actual);
 
 /* Runs every check of the groups and every law that applies, appending one evidence record each to `ret_evidence`
  * (room for all of them). Returns the number appended. */

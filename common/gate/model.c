@@ -19,22 +19,24 @@ static const char *operation_name(const struct bp_gate *gate, uint32_t i)
     return target(gate)->operations[i].name;
 }
 
-#define ENTITIES(ir)                                                                                                   \
-    {                                                                                                                  \
-        BP_GATE_ENTITIES(VALUE, (ir)->values, (ir)->n_values, value_name),                                             \
-            BP_GATE_ENTITIES(OPERATION, (ir)->operations, (ir)->n_operations, operation_name),                         \
-    }
+static struct bp_gate_arrays entities(const struct bp_gate *gate)
+{
+    const struct bp_model_ir *ir = target(gate);
+    return (struct bp_gate_arrays){.n = 2,
+                                   .at = {BP_GATE_NAMED(VALUE, ir->values, ir->n_values, value_name),
+                                          BP_GATE_NAMED(OPERATION, ir->operations, ir->n_operations, operation_name)}};
+}
 
 static void check_ids(struct bp_gate *gate)
 {
-    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
-    bp_gate_check_ids(gate, NULL, arrays, BP_GATE_COUNT(arrays));
+    const struct bp_gate_arrays arrays = entities(gate);
+    bp_gate_check_ids(gate, NULL, &arrays);
 }
 
 static void check_unique_ids(struct bp_gate *gate)
 {
-    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
-    bp_gate_check_unique_ids(gate, arrays, BP_GATE_COUNT(arrays));
+    const struct bp_gate_arrays arrays = entities(gate);
+    bp_gate_check_unique_ids(gate, &arrays);
 }
 
 static void check_values(struct bp_gate *gate)

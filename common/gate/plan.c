@@ -26,11 +26,23 @@ static const char *layer_of(const struct bp_distributed_ir *ir, const struct bp_
     return task->layer < ir->n_layers ? ir->layers[task->layer].name : "";
 }
 
-#define SOURCES(ir)                                                                                                    \
-    {                                                                                                                  \
-        BP_GATE_ENTITIES(VALUE, (ir)->values, (ir)->n_values, NULL),                                                   \
-        BP_GATE_ENTITIES(TASK, (ir)->tasks, (ir)->n_tasks, NULL),                                                      \
-    }
+static struct bp_gate_arrays sources(const struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = source(gate);
+    return (struct bp_gate_arrays){.n = 2,
+                                   .at = {BP_GATE_NAMED(VALUE, ir->values, ir->n_values, NULL),
+                                          BP_GATE_NAMED(TASK, ir->tasks, ir->n_tasks, NULL)}};
+}
+
+static struct bp_gate_arrays derived(const struct bp_gate *gate)
+{
+    const struct bp_portable_ir *ir = target(gate);
+    return (struct bp_gate_arrays){
+        .n = 2,
+        .at = {BP_GATE_DERIVED(TASK, struct bp_portable_task, ir->tasks, ir->n_tasks, 1U << BP_ENTITY_TASK),
+               BP_GATE_DERIVED(BUFFER, struct bp_portable_buffer, ir->buffers, ir->n_buffers,
+                               1U << BP_ENTITY_TASK | 1U << BP_ENTITY_VALUE)}};
+}
 
 static void check_parent(struct bp_gate *gate)
 {
@@ -39,15 +51,8 @@ static void check_parent(struct bp_gate *gate)
 
 static void check_lineage(struct bp_gate *gate)
 {
-    const struct bp_portable_ir *ir = target(gate);
-    const struct bp_gate_entities sources[] = SOURCES(source(gate));
-    const struct bp_gate_entities derived[] = {
-        {BP_ENTITY_TASK, ir->tasks, ir->n_tasks, sizeof *ir->tasks, NULL, offsetof(struct bp_portable_task, lineage),
-         1U << BP_ENTITY_TASK},
-        {BP_ENTITY_BUFFER, ir->buffers, ir->n_buffers, sizeof *ir->buffers, NULL,
-         offsetof(struct bp_portable_buffer, lineage), 1U << BP_ENTITY_TASK | 1U << BP_ENTITY_VALUE},
-    };
-    bp_gate_check_lineage(gate, derived, BP_GATE_COUNT(derived), sources, BP_GATE_COUNT(sources));
+    const struct bp_gate_arrays to = derived(gate), from = sources(gate);
+    bp_gate_check_lineage(gate, &to, &from);
 }
 
 /* Each portable task comes from the distributed task of its place, and from that alone. */
@@ -61,8 +66,8 @@ static void check_coverage(struct bp_gate *gate)
                        BP_E_cross_stage_violated, bp_gate_path(gate, "/tasks/%u/lineage/sources", i),
                        "it does not come from /tasks/%u of the source alone", i);
     }
-    BP_GATE_EXPECT(gate, ir->n_tasks == from->n_tasks, BP_E_cross_stage_violated, "/tasks",
-                   "%u tasks come from %u", ir->n_tasks, from->n_tasks);
+    BP_GATE_EXPECT(gate, ir->n_tasks == from->n_tasks, BP_E_cross_stage_violated, "/tasks", "%u tasks come from %u",
+                   ir->n_tasks, from->n_tasks);
 }
 
 static void check_tasks(struct bp_gate *gate)
@@ -100,8 +105,8 @@ static void check_work(struct bp_gate *gate)
                      {"message_bytes", a->message.n, b->message.n}};
         for (size_t j = 0; j < BP_GATE_COUNT(parts); j++)
             BP_GATE_EXPECT(gate, parts[j].planned == parts[j].distributed, BP_E_cross_stage_violated,
-                           bp_gate_path(gate, "/tasks/%u/workload/%s", i, parts[j].key),
-                           "the work is not that of %s", source(gate)->tasks[i].name);
+                           bp_gate_path(gate, "/tasks/%u/workload/%s", i, parts[j].key), "the work is not that of %s",
+                           source(gate)->tasks[i].name);
     }
 }
 
@@ -170,12 +175,12 @@ static void check_buffer_sizes(struct bp_gate *gate)
     for (uint32_t role = 0; role < BP_BUFFER_ROLE_N; role++) {
         struct bp_calc calc = {0};
         bool wanted = size_of_role(gate, role, &calc) > 0;
-        BP_GATE_EXPECT(gate, there[role] || !wanted, BP_E_cross_stage_violated, "/buffers",
-                       "there is no buffer for %s", bp_buffer_role_names[role]);
+        BP_GATE_EXPECT(gate, there[role] || !wanted, BP_E_cross_stage_violated, "/buffers", "there is no buffer for %s",
+                       bp_buffer_role_names[role]);
     }
 }
 
-/* How a task uses the buffer of a role (formulas.md, "Portable plan"), in bits. */
+/* How a task uses the buffer of a role (docs/formulas.md, "Portable plan"), in bits. */
 enum { USES_NOT = 0, READS = 1, WRITES = 2, READS_WRITES = READS | WRITES };
 
 struct user {

@@ -19,22 +19,24 @@ static const char *buffer_name(const struct bp_gate *gate, uint32_t i)
     return role < BP_BUFFER_ROLE_N ? bp_buffer_role_names[role] : NULL;
 }
 
-#define ENTITIES(ir)                                                                                                   \
-    {                                                                                                                  \
-        BP_GATE_ENTITIES(TASK, (ir)->tasks, (ir)->n_tasks, task_name),                                                 \
-        BP_GATE_ENTITIES(BUFFER, (ir)->buffers, (ir)->n_buffers, buffer_name),                                         \
-    }
+static struct bp_gate_arrays entities(const struct bp_gate *gate)
+{
+    const struct bp_portable_ir *ir = target(gate);
+    return (struct bp_gate_arrays){.n = 2,
+                                   .at = {BP_GATE_NAMED(TASK, ir->tasks, ir->n_tasks, task_name),
+                                          BP_GATE_NAMED(BUFFER, ir->buffers, ir->n_buffers, buffer_name)}};
+}
 
 static void check_ids(struct bp_gate *gate)
 {
-    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
-    bp_gate_check_ids(gate, NULL, arrays, BP_GATE_COUNT(arrays));
+    const struct bp_gate_arrays arrays = entities(gate);
+    bp_gate_check_ids(gate, NULL, &arrays);
 }
 
 static void check_unique_ids(struct bp_gate *gate)
 {
-    const struct bp_gate_entities arrays[] = ENTITIES(target(gate));
-    bp_gate_check_unique_ids(gate, arrays, BP_GATE_COUNT(arrays));
+    const struct bp_gate_arrays arrays = entities(gate);
+    bp_gate_check_unique_ids(gate, &arrays);
 }
 
 static void check_names(struct bp_gate *gate)

@@ -44,7 +44,8 @@ static void target_read(struct bp_decoder *decoder, const struct bp_field *field
     struct bp_reader inner = bp_reader_object(reader, field->key, true);
     bp_reader_refuse_unknown(&inner, known);
     bp_form_digest.read(decoder, target_fields, &inner, &ir->target_fingerprint);
-    ir->target = target_kind_read(&inner, bp_target_kind_names);
+    if (target_kind_read(&inner, bp_target_kind_names) != ir->target)
+        bp_reader_problem(&inner, BP_E_structure_violated, "kind", "must be the target of the extension");
 }
 
 static const struct bp_form form_target = {target_write, target_read};
@@ -227,6 +228,7 @@ static void queues_read(struct bp_decoder *decoder, const struct bp_reader *exte
     }
 }
 
+/* The target, a later key, is held to what the extension says. */
 static void extension_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
                            void *at)
 {
@@ -237,7 +239,8 @@ static void extension_read(struct bp_decoder *decoder, const struct bp_field *fi
     struct bp_reader inner = bp_reader_object(reader, field->key, true);
     if (!inner.object)
         return;
-    if (target_kind_read(&inner, extension_kinds) == BP_TARGET_SLOT) {
+    ir->target = target_kind_read(&inner, extension_kinds);
+    if (ir->target == BP_TARGET_SLOT) {
         bp_reader_refuse_unknown(&inner, slot_known);
         bp_form_array.read(decoder, &issue_field, &inner, (char *)ir + issue_field.at);
         bp_form_array.read(decoder, &route_field, &inner, (char *)ir + route_field.at);

@@ -127,7 +127,7 @@ struct bp_list {
     uint32_t n;
 };
 
-/* The exact work vector of a task on one rank: (F, R, W, M) of the seed. */
+/* The exact work vector of a task on one rank: (F, R, W, M) of docs/formulas.md. */
 struct bp_work {
     struct bp_ops operations;
     struct bp_bytes read, write, message;

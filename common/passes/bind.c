@@ -151,6 +151,6 @@ static const struct bp_law layout_laws[] = {
     {"law.layout",
      "o_0 = 0, \\quad o_i = \\left\\lceil\\frac{o_{i-1}+s_{i-1}}{a_i}\\right\\rceil a_i, \\quad o_i \\bmod a_i = 0, "
      "\\quad o_i \\ge o_{i-1}+s_{i-1}",
-     "every plan with a target", "seed, reference queue binding", bp_law_always, compare_offsets},
+     "every plan with a target", "docs/formulas.md, reference targets", bp_law_always, compare_offsets},
 };
 const struct bp_law_group bp_layout_laws = BP_GROUP(layout_laws);

@@ -15,20 +15,24 @@ static const char theory[] =
     "\n"
     "\\[ o_0 = 0, \\qquad o_i = \\left\\lceil\\frac{o_{i-1}+s_{i-1}}{a_i}\\right\\rceil a_i. \\]\n"
     "\n"
-    "Hence \\(o_i \\bmod a_i = 0\\) and \\(o_i \\ge o_{i-1} + s_{i-1}\\). The end of the layout, \\(o_n + s_n\\), must not "
+    "Hence \\(o_i \\bmod a_i = 0\\) and \\(o_i \\ge o_{i-1} + s_{i-1}\\). The end of the layout, \\(o_n + s_n\\), must "
+    "not "
     "exceed the memory of a device.\n"
     "\n"
-    "Commands keep the topological order of the tasks. Four queues take them by kind: compute, collective, transfer and "
+    "Commands keep the topological order of the tasks. Four queues take them by kind: compute, collective, transfer "
+    "and "
     "host; the issue order of a queue is its stable subsequence,\n"
     "\n"
     "\\[ \\mathrm{queue}_\\kappa = (t_i : \\mathrm{kind}(t_i) = \\kappa)_{i = 0, 1, \\dots}. \\]\n"
     "\n"
     "A command runs `reference/` and the last alternative of its task's capability. Before the plan commits the "
-    "construction is derived again and must come out equal, so that size, alignment, access mode, implementation, kind, "
+    "construction is derived again and must come out equal, so that size, alignment, access mode, implementation, "
+    "kind, "
     "dependencies and extension are held to one law.\n";
 
 static const struct bp_reference references[] = {
-    {"Internal deterministic reference-target contract; no published scheduling or performance result is claimed", NULL},
+    {"Internal deterministic reference-target contract; no published scheduling or performance result is claimed",
+     NULL},
 };
 
 /* The queues together hold every command once. */
@@ -53,7 +57,7 @@ static const struct bp_law laws[] = {
     {"law.queue_partition",
      "\\sum_\\kappa |\\mathrm{queue}_\\kappa| = n, \\quad \\sum_\\kappa \\sum_{i \\in \\mathrm{queue}_\\kappa} i^2 = "
      "\\sum_{i<n} i^2",
-     "every plan on the queue target", "seed, reference queue binding", bp_law_always, compare_partition},
+     "every plan on the queue target", "docs/formulas.md, reference targets", bp_law_always, compare_partition},
 };
 static const struct bp_law_group own_laws = BP_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&bp_layout_laws, &own_laws};

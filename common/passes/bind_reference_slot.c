@@ -7,12 +7,14 @@
 #define RULE "bind.reference-slot"
 
 static const char theory[] =
-    "A deterministic construction that exercises a typed target extension and its verifier. It is no slot scheduler that "
+    "A deterministic construction that exercises a typed target extension and its verifier. It is no slot scheduler "
+    "that "
     "aims at throughput, and no paper's.\n"
     "\n"
     "Buffers follow the aligned recurrence of the reference queue binding,\n"
     "\n"
-    "\\[ o_0 = 0, \\qquad o_i = \\left\\lceil\\frac{o_{i-1}+s_{i-1}}{a_i}\\right\\rceil a_i, \\qquad a_i = \\max(16, r_i). "
+    "\\[ o_0 = 0, \\qquad o_i = \\left\\lceil\\frac{o_{i-1}+s_{i-1}}{a_i}\\right\\rceil a_i, \\qquad a_i = \\max(16, "
+    "r_i). "
     "\\]\n"
     "\n"
     "For the portable plan's topological order \\(T = (t_0, \\dots, t_{n-1})\\) the issue assignment is\n"
@@ -20,8 +22,10 @@ static const char theory[] =
     "\\[ \\operatorname{issue}(t_i) = (\\operatorname{cycle} = i,\\ \\operatorname{slot} = 0). \\]\n"
     "\n"
     "A dependency \\(t_j \\to t_i\\), proved by the portable plan to have \\(j < i\\), thus has "
-    "\\(\\operatorname{cycle}(t_j) < \\operatorname{cycle}(t_i)\\). Each transfer carries one explicit route from a source "
-    "to a destination over a channel; nothing else has a route, and there are no queues. A command runs `reference/` and "
+    "\\(\\operatorname{cycle}(t_j) < \\operatorname{cycle}(t_i)\\). Each transfer carries one explicit route from a "
+    "source "
+    "to a destination over a channel; nothing else has a route, and there are no queues. A command runs `reference/` "
+    "and "
     "the last alternative of its task's capability. The construction is derived again before the plan commits and must "
     "come out equal.\n";
 
@@ -42,7 +46,7 @@ static void compare_cycles(struct bp_gate *gate)
 
 static const struct bp_law laws[] = {
     {"law.slot_issue", "\\operatorname{issue}(t_i) = (i, 0)", "every plan on the slot target",
-     "seed, reference slot binding", bp_law_always, compare_cycles},
+     "docs/formulas.md, reference targets", bp_law_always, compare_cycles},
 };
 static const struct bp_law_group own_laws = BP_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&bp_layout_laws, &own_laws};

@@ -22,7 +22,8 @@ void bp_row_reads(struct bp_row *row, uint32_t input)
 struct bp_row_work bp_row_work_bytes(struct bp_calc *calc, bp_u128 operations, bp_u128 read, bp_u128 write)
 {
     return (struct bp_row_work){
-        .has = true, .work = {.operations = {operations}, .read = bp_bytes(calc, read), .write = bp_bytes(calc, write)}};
+        .has = true,
+        .work = {.operations = {operations}, .read = bp_bytes(calc, read), .write = bp_bytes(calc, write)}};
 }
 
 struct bp_row_work bp_row_work(struct bp_calc *calc, bp_u128 operations, bp_u128 read, bp_u128 write, bp_u128 e)
@@ -89,7 +90,7 @@ struct emission {
     struct places at[BP_ROWS_MAX];
     struct set gradient[BP_ROWS_MAX]; /* tasks that make the gradient of the row's output */
     const struct bp_id *operation, *input_value, *output_value, *kv_value; /* of the model snapshot */
-    bool failed; /* memory ran out */
+    bool failed;                                                           /* memory ran out */
 };
 
 static struct bp_list set_list(struct emission *emission, const struct set *set)

@@ -61,7 +61,8 @@ struct bp_row_work bp_row_work(struct bp_calc *calc, bp_u128 operations, bp_u128
 /* The same with reads and writes in bytes. */
 struct bp_row_work bp_row_work_bytes(struct bp_calc *calc, bp_u128 operations, bp_u128 read, bp_u128 write);
 
-/* A collective over the tensor group (formulas.md, "Collectives"): payload M = X*e, X(t-1)/t operations if it reduces. */
+/* A collective over the tensor group (docs/formulas.md, "Collectives"): payload M = X*e, X(t-1)/t operations if it
+ * reduces. */
 struct bp_row_work bp_row_collective(struct bp_calc *calc, const struct bp_symbols *symbols,
                                      enum bp_collective collective);
 

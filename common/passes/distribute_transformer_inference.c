@@ -9,7 +9,8 @@
 static const char theory[] =
     "One inference phase of a Transformer block is expanded into the tasks of one rank of a tensor-parallel group.\n"
     "\n"
-    "Symbols: \\(b\\) batch, \\(q\\) query tokens, \\(c\\) visible context, \\(H\\) hidden, \\(F\\) feed-forward, \\(h\\) "
+    "Symbols: \\(b\\) batch, \\(q\\) query tokens, \\(c\\) visible context, \\(H\\) hidden, \\(F\\) feed-forward, "
+    "\\(h\\) "
     "query heads, \\(k\\) key/value heads, \\(d\\) head size, \\(t\\) tensor-parallel degree, \\(e\\) bytes of an "
     "element, \\(h_l = h/t\\), \\(k_l = \\max(k/t, 1)\\), \\(Y = bqH\\), \\(r = d(h_l + 2k_l)\\), \\(s = b h_l q c\\), "
     "\\(f = bqF/t\\). Prefill has \\(q = c\\), decode \\(q = 1\\).\n"
@@ -24,7 +25,8 @@ static const char theory[] =
     "are\n"
     "\n"
     "\\[ W_{\\mathrm{QKV}} = 2bqHr = \\frac{6bqH^2}{t} \\ (k = h), \\quad W_{\\mathrm{out}} = 2bqdh_lH = "
-    "\\frac{2bqH^2}{t}, \\quad W_{\\mathrm{MLP}} = \\frac{4bqHF}{t}, \\quad W_{\\mathrm{gated\\,MLP}} = \\frac{6bqHF}{t}. "
+    "\\frac{2bqH^2}{t}, \\quad W_{\\mathrm{MLP}} = \\frac{4bqHF}{t}, \\quad W_{\\mathrm{gated\\,MLP}} = "
+    "\\frac{6bqHF}{t}. "
     "\\]\n"
     "\n"
     "| task | operations; read; write, in elements |\n"
@@ -48,7 +50,8 @@ static const char theory[] =
     "\n"
     "\\[ C_{\\mathrm{workspace}} = D + e\\max(bqr,\\ s,\\ f \\text{ or } 2f \\text{ gated}). \\]\n"
     "\n"
-    "Reads and writes of the KV cache are effects. Fused and paged attention stay alternatives that a target may choose; "
+    "Reads and writes of the KV cache are effects. Fused and paged attention stay alternatives that a target may "
+    "choose; "
     "none is assumed here.\n";
 
 static const struct bp_reference references[] = {
@@ -138,22 +141,20 @@ static void compare_mlp(struct bp_gate *gate)
 /* The whole block in one closed form: what the exact-work evidence of this pass is. */
 static void compare_block(struct bp_gate *gate)
 {
-    static const unsigned activation[] = {[BP_ACTIVATION_GELU] = 8,
-                                          [BP_ACTIVATION_RELU] = 1,
-                                          [BP_ACTIVATION_SWIGLU] = 9,
-                                          [BP_ACTIVATION_GEGLU] = 9};
+    static const unsigned activation[] = {
+        [BP_ACTIVATION_GELU] = 8, [BP_ACTIVATION_RELU] = 1, [BP_ACTIVATION_SWIGLU] = 9, [BP_ACTIVATION_GEGLU] = 9};
     const struct bp_symbols *s = gate->symbols;
     const struct bp_model *model = &gate->request->model;
     struct bp_calc calc = {0};
     bp_u128 Y = BP_PROD(&calc, s->b, s->q, s->H), per_norm = model->norm == BP_NORM_LAYERNORM ? 5 : 4;
     bp_u128 rotated = BP_PROD(&calc, s->b, s->q, s->d, bp_add(&calc, s->h_l, s->k_l));
     bp_u128 per_head =
-        bp_add(&calc, model->qk_norm ? per_norm : 0, model->position == BP_POSITION_ROPE ? 6 : 0);
+        bp_add(&calc, model->kinds[0].qk_norm ? per_norm : 0, model->position == BP_POSITION_ROPE ? 6 : 0);
     bp_u128 products = BP_SUM(&calc, qkv_operations(s, &calc), core_operations(s, &calc),
                               BP_PROD(&calc, 2, Y, s->d, s->h_l), mlp_operations(s, &calc));
     bp_u128 f = bp_div(&calc, BP_PROD(&calc, s->b, s->q, s->F), s->t);
     bp_u128 rest = BP_SUM(&calc, BP_PROD(&calc, 2, per_norm, Y), bp_mul(&calc, per_head, rotated),
-                          bp_mul(&calc, activation[model->activation], f), bp_mul(&calc, 2, Y));
+                          bp_mul(&calc, activation[model->kinds[0].activation], f), bp_mul(&calc, 2, Y));
     bp_u128 reductions = bp_mul(&calc, 2, bp_div(&calc, bp_mul(&calc, Y, s->t - 1), s->t));
     expect(gate, &calc, NULL, BP_SUM(&calc, products, rest, reductions));
 }
@@ -162,8 +163,7 @@ static void compare_kv_cache(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
-    bp_law_memory(gate, BP_MEMORY_KV_CACHE, &calc,
-                  BP_PROD(&calc, 2, s->b, s->c, bp_div(&calc, s->H, s->t), s->e));
+    bp_law_memory(gate, BP_MEMORY_KV_CACHE, &calc, BP_PROD(&calc, 2, s->b, s->c, bp_div(&calc, s->H, s->t), s->e));
 }
 
 static void compare_kv_cache_grouped(struct bp_gate *gate)
@@ -183,7 +183,7 @@ static bp_u128 workspace(const struct bp_symbols *s, struct bp_calc *calc, bp_u1
     return bp_mul(calc, s->e, bp_add(calc, bp_mul(calc, bq, s->H), largest));
 }
 
-static bool has_seed_workspace(const struct bp_gate *gate)
+static bool has_plain_workspace(const struct bp_gate *gate)
 {
     return gate->symbols->heads_are_plain && !gate->symbols->gated;
 }
@@ -192,8 +192,7 @@ static void compare_workspace(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
-    bp_law_memory(gate, BP_MEMORY_WORKSPACE, &calc,
-                  workspace(s, &calc, bp_mul(&calc, 3, bp_div(&calc, s->H, s->t))));
+    bp_law_memory(gate, BP_MEMORY_WORKSPACE, &calc, workspace(s, &calc, bp_mul(&calc, 3, bp_div(&calc, s->H, s->t))));
 }
 
 static void compare_workspace_grouped(struct bp_gate *gate)
@@ -205,33 +204,33 @@ static void compare_workspace_grouped(struct bp_gate *gate)
 }
 
 static const struct bp_law laws[] = {
-    {"law.qkv", "W_{\\mathrm{QKV}} = \\frac{6bqH^2}{t}", "k = h, d = H/h", "seed, inference distribution",
-     bp_law_plain_heads, compare_qkv},
-    {"law.qkv_grouped", "W_{\\mathrm{QKV}} = 2bqHd(h_l + 2k_l)", "every block", "formulas.md, attention.qkv",
+    {"law.qkv", "W_{\\mathrm{QKV}} = \\frac{6bqH^2}{t}", "k = h, d = H/h",
+     "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_plain_heads, compare_qkv},
+    {"law.qkv_grouped", "W_{\\mathrm{QKV}} = 2bqHd(h_l + 2k_l)", "every block", "docs/formulas.md, attention.qkv",
      bp_law_always, compare_qkv_grouped},
     {"law.attention", "W_{\\mathrm{attention}} = \\frac{4bqcH}{t} + 5b\\frac{h}{t}qc", "k = h, d = H/h",
-     "seed, inference distribution", bp_law_plain_heads, compare_core},
+     "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_plain_heads, compare_core},
     {"law.attention_heads", "W_{\\mathrm{attention}} = b h_l q c\\,(4d + 5)", "every block",
-     "formulas.md, attention.core", bp_law_always, compare_core_heads},
-    {"law.attention_output", "W_{\\mathrm{out}} = \\frac{2bqHhd}{t}", "every block", "seed, inference distribution",
-     bp_law_always, compare_output},
-    {"law.mlp", "W_{\\mathrm{MLP}} = \\frac{4bqHF}{t}", "two-matrix MLP", "seed, inference distribution",
-     bp_law_two_matrix_mlp, compare_mlp},
-    {"law.mlp_gated", "W_{\\mathrm{MLP}} = \\frac{6bqHF}{t}", "gated MLP", "formulas.md, laws", bp_law_gated_mlp,
+     "docs/formulas.md, attention.core", bp_law_always, compare_core_heads},
+    {"law.attention_output", "W_{\\mathrm{out}} = \\frac{2bqHhd}{t}", "every block",
+     "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_always, compare_output},
+    {"law.mlp", "W_{\\mathrm{MLP}} = \\frac{4bqHF}{t}", "two-matrix MLP",
+     "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_two_matrix_mlp, compare_mlp},
+    {"law.mlp_gated", "W_{\\mathrm{MLP}} = \\frac{6bqHF}{t}", "gated MLP", "docs/formulas.md, laws", bp_law_gated_mlp,
      compare_mlp},
     {"law.exact_work",
      "\\sum_i F_i = W_{\\mathrm{QKV}} + W_{\\mathrm{attention}} + W_{\\mathrm{out}} + W_{\\mathrm{MLP}} + "
      "(2\\nu + 2)Y + n(\\nu[\\mathrm{qk\\_norm}] + 6[\\mathrm{rope}]) + \\alpha f + 2Y\\frac{t-1}{t}",
-     "every block", "formulas.md, inference block", bp_law_always, compare_block},
-    {"law.kv_cache", "C_{\\mathrm{KV}} = 2bc\\frac{H}{t}e", "k = h, d = H/h", "seed, inference distribution",
-     bp_law_plain_heads, compare_kv_cache},
-    {"law.kv_cache_grouped", "C_{\\mathrm{KV}} = 2bcdk_l\\,e", "every block", "formulas.md, inference block",
+     "every block", "docs/formulas.md, inference block", bp_law_always, compare_block},
+    {"law.kv_cache", "C_{\\mathrm{KV}} = 2bc\\frac{H}{t}e", "k = h, d = H/h",
+     "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_plain_heads, compare_kv_cache},
+    {"law.kv_cache_grouped", "C_{\\mathrm{KV}} = 2bcdk_l\\,e", "every block", "docs/formulas.md, inference block",
      bp_law_always, compare_kv_cache_grouped},
     {"law.workspace",
      "C_{\\mathrm{workspace}} = D + e\\max\\left(3bq\\frac{H}{t}, b\\frac{h}{t}qc, bq\\frac{F}{t}\\right)",
-     "k = h, d = H/h, two-matrix MLP", "seed, inference plan", has_seed_workspace, compare_workspace},
+     "k = h, d = H/h, two-matrix MLP", "docs/formulas.md, inference block", has_plain_workspace, compare_workspace},
     {"law.workspace_grouped", "C_{\\mathrm{workspace}} = D + e\\max(bqr, s, f \\text{ or } 2f)", "every block",
-     "formulas.md, inference block", bp_law_always, compare_workspace_grouped},
+     "docs/formulas.md, inference block", bp_law_always, compare_workspace_grouped},
 };
 static const struct bp_law_group own_laws = BP_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_collective_laws, &bp_parameter_laws};

@@ -11,8 +11,10 @@ static const char theory[] =
     "One Transformer block is expanded into the tasks of one rank of a tensor-parallel group. Pipeline and data "
     "parallelism stay in the typed strategy: no cross-stage graph is made up.\n"
     "\n"
-    "Symbols: \\(B\\) micro-batch, \\(S\\) sequence, \\(H\\) hidden, \\(F\\) feed-forward, \\(h\\) query heads, \\(k\\) "
-    "key/value heads, \\(d\\) head size, \\(t\\) tensor-parallel degree, \\(e\\) and \\(g\\) bytes of an element and of a "
+    "Symbols: \\(B\\) micro-batch, \\(S\\) sequence, \\(H\\) hidden, \\(F\\) feed-forward, \\(h\\) query heads, "
+    "\\(k\\) "
+    "key/value heads, \\(d\\) head size, \\(t\\) tensor-parallel degree, \\(e\\) and \\(g\\) bytes of an element and "
+    "of a "
     "gradient, \\(X = BSH\\), \\(X_s = X/t\\) under sequence parallelism and \\(X\\) otherwise, \\(h_l = h/t\\), "
     "\\(k_l = \\max(k/t, 1)\\), \\(n = B h_l S^2\\).\n"
     "\n"
@@ -64,7 +66,8 @@ static const char theory[] =
     "\\[ C_{\\mathrm{act}} = \\sum_\\ell \\left(A_\\ell - O_\\ell[\\neg\\mathrm{storeOutput}_\\ell] - "
     "A_\\ell[\\neg\\mathrm{storeActivation}_\\ell]\\right). \\]\n"
     "\n"
-    "Selective recomputation drops the scores, the softmax and its dropout and does them again; full recomputation keeps "
+    "Selective recomputation drops the scores, the softmax and its dropout and does them again; full recomputation "
+    "keeps "
     "the block's input alone, \\(X_s e\\). For sixteen-bit elements, \\(k = h\\), \\(F = 4H\\), a plain MLP and both "
     "dropouts this is, in \\(sbh = X\\) and \\(a = h\\),\n"
     "\n"
@@ -170,7 +173,7 @@ static void compare_backward(struct bp_gate *gate)
 static void compare_recompute(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
-    const struct bp_model *model = &gate->request->model;
+    const struct bp_kind *kind = &gate->request->model.kinds[0];
     const struct bp_strategy *strategy = &gate->request->strategy;
     struct bp_calc calc = {0};
     bp_u128 again = bp_add(&calc, bp_law_operations(gate, &calc, NULL, BP_PHASE_RECOMPUTE),
@@ -179,17 +182,15 @@ static void compare_recompute(struct bp_gate *gate)
     if (strategy->recompute == BP_RECOMPUTE_FULL) {
         expected = bp_law_operations(gate, &calc, NULL, BP_PHASE_FORWARD);
     } else {
-        static const unsigned activation[] = {[BP_ACTIVATION_GELU] = 8,
-                                              [BP_ACTIVATION_RELU] = 1,
-                                              [BP_ACTIVATION_SWIGLU] = 9,
-                                              [BP_ACTIVATION_GEGLU] = 9};
+        static const unsigned activation[] = {
+            [BP_ACTIVATION_GELU] = 8, [BP_ACTIVATION_RELU] = 1, [BP_ACTIVATION_SWIGLU] = 9, [BP_ACTIVATION_GEGLU] = 9};
         bp_u128 n = BP_PROD(&calc, s->B, s->h_l, s->S, s->S);
-        bp_u128 per_score = BP_SUM(&calc, bp_mul(&calc, 2, s->d), 5, model->attention_dropout);
+        bp_u128 per_score = BP_SUM(&calc, bp_mul(&calc, 2, s->d), 5, kind->attention_dropout);
         if (strategy->recompute == BP_RECOMPUTE_SELECTIVE)
             expected = bp_mul(&calc, n, per_score);
         if (strategy->recompute_activation)
             expected = bp_add(&calc, expected,
-                              bp_div(&calc, BP_PROD(&calc, activation[model->activation], s->B, s->S, s->F), s->t));
+                              bp_div(&calc, BP_PROD(&calc, activation[kind->activation], s->B, s->S, s->F), s->t));
     }
     bp_gate_equal(gate, "/tasks", &calc, expected, again);
 }
@@ -203,29 +204,29 @@ static bool keeps_rows(const struct bp_gate *gate)
 static void compare_stored(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
-    const struct bp_model *model = &gate->request->model;
+    const struct bp_kind *kind = &gate->request->model.kinds[0];
     const struct bp_strategy *strategy = &gate->request->strategy;
     struct bp_calc calc = {0};
     bp_u128 BS = bp_mul(&calc, s->B, s->S), n = BP_PROD(&calc, s->B, s->h_l, s->S, s->S);
     bp_u128 gathered = s->gathers_again ? s->Xs : s->X, F_l = bp_div(&calc, s->F, s->t);
     bp_u128 qk = bp_add(&calc, s->h_l, s->k_l);
-    bp_u128 heads = BP_SUM(&calc, bp_mul(&calc, model->qk_norm ? 2 : 1, qk), s->k_l, s->h_l);
+    bp_u128 heads = BP_SUM(&calc, bp_mul(&calc, kind->qk_norm ? 2 : 1, qk), s->k_l, s->h_l);
     bp_u128 mlp = s->gated ? 2 : 1;
     if (!strategy->recompute_activation)
         mlp++; /* the down projection's input */
-    bool core = strategy->recompute == BP_RECOMPUTE_NONE, dropout = model->attention_dropout;
+    bool core = strategy->recompute == BP_RECOMPUTE_NONE, dropout = kind->attention_dropout;
     bp_u128 kept = BP_SUM(&calc, bp_mul(&calc, 2, s->Xs), bp_mul(&calc, 2, gathered), BP_PROD(&calc, BS, s->d, heads),
                           BP_PROD(&calc, BS, mlp, F_l), core ? bp_mul(&calc, dropout ? 2 : 1, n) : 0);
-    bp_u128 masks = bp_add(&calc, model->hidden_dropout ? bp_mul(&calc, 2, s->Xs) : 0, core && dropout ? n : 0);
+    bp_u128 masks = bp_add(&calc, kind->hidden_dropout ? bp_mul(&calc, 2, s->Xs) : 0, core && dropout ? n : 0);
     bp_law_memory(gate, BP_MEMORY_STORED_ACTIVATIONS, &calc, bp_add(&calc, bp_mul(&calc, kept, s->e), masks));
 }
 
 static bool is_korthikanti(const struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
-    const struct bp_model *model = &gate->request->model;
-    return keeps_rows(gate) && s->e == 2 && s->heads_are_plain && s->F == 4 * s->H && !s->gated && !model->qk_norm &&
-           !gate->request->strategy.recompute_activation && model->hidden_dropout == model->attention_dropout;
+    const struct bp_kind *kind = &gate->request->model.kinds[0];
+    return keeps_rows(gate) && s->e == 2 && s->heads_are_plain && s->F == 4 * s->H && !s->gated && !kind->qk_norm &&
+           !gate->request->strategy.recompute_activation && kind->hidden_dropout == kind->attention_dropout;
 }
 
 static void compare_korthikanti(struct bp_gate *gate)
@@ -241,7 +242,8 @@ static void compare_korthikanti(struct bp_gate *gate)
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
     int form = !s->sequence_parallel ? TENSOR : s->gathers_again ? SEQUENCE : SEQUENCE_GATHERED;
-    bool dropout = gate->request->model.hidden_dropout, core = gate->request->strategy.recompute == BP_RECOMPUTE_NONE;
+    bool dropout = gate->request->model.kinds[0].hidden_dropout,
+         core = gate->request->strategy.recompute == BP_RECOMPUTE_NONE;
     bp_u128 scores = bp_div(&calc, BP_PROD(&calc, s->X, s->h, s->S), bp_mul(&calc, s->H, s->t));
     bp_u128 stored = BP_SUM(&calc, bp_mul(&calc, coefficients[form][dropout].whole, s->X),
                             bp_div(&calc, bp_mul(&calc, coefficients[form][dropout].over_t, s->X), s->t),
@@ -286,8 +288,8 @@ static void compare_model_state(struct bp_gate *gate, bp_u128 dp)
 {
     const struct bp_bytes *memory = gate->target.as.distributed->memory.at;
     struct bp_calc calc = {0};
-    bp_u128 state = BP_SUM(&calc, memory[BP_MEMORY_WEIGHTS].n, memory[BP_MEMORY_GRADIENTS].n,
-                           memory[BP_MEMORY_OPTIMIZER].n);
+    bp_u128 state =
+        BP_SUM(&calc, memory[BP_MEMORY_WEIGHTS].n, memory[BP_MEMORY_GRADIENTS].n, memory[BP_MEMORY_OPTIMIZER].n);
     bp_u128 per_parameter = bp_add(&calc, bp_mul(&calc, 6, dp), 12);
     bp_gate_equal(gate, "/memory", &calc, bp_mul(&calc, per_parameter, bp_law_parameters(gate, &calc)),
                   bp_mul(&calc, dp, state));
@@ -304,19 +306,19 @@ static void compare_sharded_state(struct bp_gate *gate)
 }
 
 static const struct bp_law laws[] = {
-    {"law.qkv", "W_{\\mathrm{QKV}} = \\frac{6BSH^2}{t}", "k = h, d = H/h", "seed, training distribution",
+    {"law.qkv", "W_{\\mathrm{QKV}} = \\frac{6BSH^2}{t}", "k = h, d = H/h", "Shoeybi et al., section 3",
      bp_law_plain_heads, compare_qkv},
-    {"law.qkv_grouped", "W_{\\mathrm{QKV}} = 2BSHd(h_l + 2k_l)", "every block", "formulas.md, laws", bp_law_always,
+    {"law.qkv_grouped", "W_{\\mathrm{QKV}} = 2BSHd(h_l + 2k_l)", "every block", "docs/formulas.md, laws", bp_law_always,
      compare_qkv_grouped},
     {"law.attention_matmul", "W_{\\mathrm{attn\\,matmul}} = \\frac{4BS^2H}{t}", "k = h, d = H/h",
-     "seed, training distribution", bp_law_plain_heads, compare_attention_matmul},
-    {"law.attention_matmul_heads", "W_{\\mathrm{attn\\,matmul}} = 4BS^2h_l d", "every block", "formulas.md, rows 8, 11",
-     bp_law_always, compare_attention_matmul_heads},
-    {"law.attention_output", "W_{\\mathrm{out}} = 2BSh_l d H", "every block", "formulas.md, row 12", bp_law_always,
+     "Shoeybi et al., section 3", bp_law_plain_heads, compare_attention_matmul},
+    {"law.attention_matmul_heads", "W_{\\mathrm{attn\\,matmul}} = 4BS^2h_l d", "every block",
+     "docs/formulas.md, rows 8, 11", bp_law_always, compare_attention_matmul_heads},
+    {"law.attention_output", "W_{\\mathrm{out}} = 2BSh_l d H", "every block", "docs/formulas.md, row 12", bp_law_always,
      compare_attention_output},
-    {"law.mlp", "W_{\\mathrm{MLP}} = \\frac{4BSHF}{t}", "two-matrix MLP", "seed, training distribution",
+    {"law.mlp", "W_{\\mathrm{MLP}} = \\frac{4BSHF}{t}", "two-matrix MLP", "Shoeybi et al., section 3",
      bp_law_two_matrix_mlp, compare_mlp},
-    {"law.mlp_gated", "W_{\\mathrm{MLP}} = \\frac{6BSHF}{t}", "gated MLP", "formulas.md, laws", bp_law_gated_mlp,
+    {"law.mlp_gated", "W_{\\mathrm{MLP}} = \\frac{6BSHF}{t}", "gated MLP", "docs/formulas.md, laws", bp_law_gated_mlp,
      compare_mlp},
     {"law.backward", "W_{\\mathrm{agrad}} + W_{\\mathrm{wgrad}} = 2W_{\\mathrm{fwd}} \\text{ on the matrix engine}",
      "every block", "Narayanan et al., appendix", bp_law_always, compare_backward},
@@ -325,7 +327,8 @@ static const struct bp_law laws[] = {
      "\\text{plus the MLP activation where asked}",
      "every strategy", "Korthikanti et al., section 5", bp_law_always, compare_recompute},
     {"law.stored_activations",
-     "C_{\\mathrm{act}} = e\\bigl(2X_s + 2\\hat X + BSd(\\kappa(h_l + k_l) + k_l + h_l) + BS\\mu F/t + \\delta n\\bigr) + "
+     "C_{\\mathrm{act}} = e\\bigl(2X_s + 2\\hat X + BSd(\\kappa(h_l + k_l) + k_l + h_l) + BS\\mu F/t + \\delta "
+     "n\\bigr) + "
      "\\mathrm{masks}",
      "no full recomputation", "Korthikanti et al., section 4.1, in this model's sizes", keeps_rows, compare_stored},
     {"law.korthikanti",
@@ -337,7 +340,8 @@ static const struct bp_law laws[] = {
     {"law.checkpoint", "C_{\\mathrm{ckpt}} = X_s e", "full recomputation", "Korthikanti et al., section 5",
      recomputes_all, compare_checkpoint},
     {"law.state_18_bytes", "\\mathrm{weights} + \\mathrm{gradients} + \\mathrm{state} = 18 \\sum P",
-     "two-byte elements, fp32 gradients, ZeRO stage 0", "Megatron-LM, distributed optimizer documentation; Rajbhandari et al., section 3.1", is_replicated,
+     "two-byte elements, fp32 gradients, ZeRO stage 0",
+     "Megatron-LM, distributed optimizer documentation; Rajbhandari et al., section 3.1", is_replicated,
      compare_replicated_state},
     {"law.state_sharded", "\\mathrm{weights} + \\mathrm{gradients} + \\mathrm{state} = (6 + 12/dp) \\sum P",
      "two-byte elements, fp32 gradients, ZeRO stage 1, dp divides each row", "Rajbhandari et al., section 5",

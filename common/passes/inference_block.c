@@ -1,12 +1,13 @@
-/* The inference block as a table of rows (formulas.md, "Inference block"): one phase, q query tokens against c visible
- * ones; q = c in prefill, q = 1 in decode. The fused QKV projection and the KV cache follow serving engines; the
- * attention core is Vaswani et al., "Attention Is All You Need", section 3.2.1, with an explicit softmax.
+/* The inference block as a table of rows (docs/formulas.md, "Inference block"): one phase, q query tokens against c
+ * visible ones; q = c in prefill, q = 1 in decode. The fused QKV projection and the KV cache follow serving engines;
+ * the attention core is Vaswani et al., "Attention Is All You Need", section 3.2.1, with an explicit softmax.
  */
 #include "common/passes/block.h"
 
 struct builder {
     struct bp_block *block;
     const struct bp_model *model;
+    const struct bp_kind *kind; /* of the block */
     const struct bp_symbols *s;
     struct bp_calc calc;
     bp_u128 R;       /* replicas */
@@ -35,8 +36,8 @@ static void row_parameters(struct builder *b, struct bp_row *row, bp_u128 parame
 static struct bp_tensor_shape split_width(struct builder *b, bp_u128 width)
 {
     return (struct bp_tensor_shape){3,
-                             {b->block->boundary.size[0], b->s->q, bp_mul(&b->calc, b->s->t, width)},
-                             {BP_AXIS_REPLICA, BP_AXIS_NONE, BP_AXIS_TENSOR}};
+                                    {b->block->boundary.size[0], b->s->q, bp_mul(&b->calc, b->s->t, width)},
+                                    {BP_AXIS_REPLICA, BP_AXIS_NONE, BP_AXIS_TENSOR}};
 }
 
 /* A norm of n elements in rows of `width`; qk_norm has one for query and one for key, hence `sets`. */
@@ -45,8 +46,8 @@ static uint32_t add_norm(struct builder *b, const char *name, uint32_t input, bp
     struct bp_calc *calc = &b->calc;
     bool layernorm = b->model->norm == BP_NORM_LAYERNORM;
     bp_u128 vectors = bp_mul(calc, sets, layernorm ? 2 : 1), P = bp_mul(calc, vectors, width);
-    struct bp_row *row = add_row(b, name, BP_ENGINE_VECTOR, input, bp_mul(calc, layernorm ? 5 : 4, n),
-                                 bp_add(calc, n, P), n);
+    struct bp_row *row =
+        add_row(b, name, BP_ENGINE_VECTOR, input, bp_mul(calc, layernorm ? 5 : 4, n), bp_add(calc, n, P), n);
     row_parameters(b, row, P, (struct bp_tensor_shape){2, {vectors, width}, {BP_AXIS_NONE, BP_AXIS_NONE}});
     row->output_shape = b->block->boundary;
     return bp_block_last(b->block);
@@ -81,8 +82,7 @@ static uint32_t add_half_end(struct builder *b, const char *all_reduce, const ch
         row->output_shape = b->block->boundary;
         input = bp_block_last(b->block);
     }
-    struct bp_row *row =
-        add_row(b, residual, BP_ENGINE_VECTOR, input, b->Y, bp_mul(&b->calc, 2, b->Y), b->Y);
+    struct bp_row *row = add_row(b, residual, BP_ENGINE_VECTOR, input, b->Y, bp_mul(&b->calc, 2, b->Y), b->Y);
     bp_row_reads(row, skip);
     row->output_shape = b->block->boundary;
     return bp_block_last(b->block);
@@ -98,16 +98,16 @@ static uint32_t add_attention(struct builder *b)
     bp_u128 scores = BP_PROD(calc, s->b, s->h_l, s->q, s->c);
 
     uint32_t norm = add_norm(b, "attention.norm", BP_BLOCK_INPUT, b->Y, s->H, 1);
-    uint32_t qkv = add_linear(b, "attention.qkv", norm, s->H, bp_add(calc, query_width, kv_width),
-                              b->model->bias || b->model->qkv_bias, SPLIT_COLUMNS);
+    uint32_t qkv = add_linear(b, "attention.qkv", norm, s->H, bp_add(calc, query_width, kv_width), b->kind->qkv_bias,
+                              SPLIT_COLUMNS);
     uint32_t heads = qkv; /* where query and key come from */
-    if (b->model->qk_norm) {
+    if (b->kind->qk_norm) {
         heads = add_norm(b, "attention.qk_norm", heads, rotated, s->d, 2);
         b->block->rows[heads].output_shape = split_width(b, rotated_width);
     }
     if (b->model->position == BP_POSITION_ROPE) {
-        struct bp_row *row = add_row(b, "attention.rope", BP_ENGINE_VECTOR, heads, bp_mul(calc, 6, rotated), rotated,
-                                     rotated);
+        struct bp_row *row =
+            add_row(b, "attention.rope", BP_ENGINE_VECTOR, heads, bp_mul(calc, 6, rotated), rotated, rotated);
         row->output_shape = split_width(b, rotated_width);
         heads = bp_block_last(b->block);
     }
@@ -119,8 +119,8 @@ static uint32_t add_attention(struct builder *b)
     row->effect = (struct bp_effect){true, BP_ACCESS_WRITE};
     row->writes_kv_cache = true;
     row->output_shape = (struct bp_tensor_shape){3,
-                                          {b->block->boundary.size[0], s->c, bp_mul(calc, s->t, kv_width)},
-                                          {BP_AXIS_REPLICA, BP_AXIS_NONE, BP_AXIS_TENSOR}};
+                                                 {b->block->boundary.size[0], s->c, bp_mul(calc, s->t, kv_width)},
+                                                 {BP_AXIS_REPLICA, BP_AXIS_NONE, BP_AXIS_TENSOR}};
     uint32_t cache = bp_block_last(b->block);
 
     row = add_row(b, "attention.core", BP_ENGINE_MATRIX, heads,
@@ -131,28 +131,26 @@ static uint32_t add_attention(struct builder *b)
     row->effect = (struct bp_effect){true, BP_ACCESS_READ};
     row->output_shape = split_width(b, query_width);
 
-    uint32_t output = add_linear(b, "attention.output", bp_block_last(b->block), query_width, s->H, b->model->bias,
-                                 SPLIT_ROWS);
+    uint32_t output =
+        add_linear(b, "attention.output", bp_block_last(b->block), query_width, s->H, b->kind->output_bias, SPLIT_ROWS);
     return add_half_end(b, "attention.all_reduce", "attention.residual", output, BP_BLOCK_INPUT);
 }
 
 static void add_mlp(struct builder *b, uint32_t skip)
 {
-    static const unsigned operations[] = {[BP_ACTIVATION_GELU] = 8,
-                                          [BP_ACTIVATION_RELU] = 1,
-                                          [BP_ACTIVATION_SWIGLU] = 9,
-                                          [BP_ACTIVATION_GEGLU] = 9};
+    static const unsigned operations[] = {
+        [BP_ACTIVATION_GELU] = 8, [BP_ACTIVATION_RELU] = 1, [BP_ACTIVATION_SWIGLU] = 9, [BP_ACTIVATION_GEGLU] = 9};
     const struct bp_symbols *s = b->s;
     struct bp_calc *calc = &b->calc;
     bp_u128 F_l = bp_div(calc, s->F, s->t), f = bp_mul(calc, b->bq, F_l);
-    bool bias = b->model->bias;
+    bool bias = b->kind->mlp_bias;
 
     uint32_t norm = add_norm(b, "mlp.norm", skip, b->Y, s->H, 1);
     uint32_t gate = s->gated ? add_linear(b, "mlp.gate", norm, s->H, F_l, bias, SPLIT_COLUMNS) : norm;
     uint32_t up = add_linear(b, "mlp.up", norm, s->H, F_l, bias, SPLIT_COLUMNS);
-    struct bp_row *row = add_row(b, "mlp.activation", BP_ENGINE_VECTOR, s->gated ? gate : up,
-                                 bp_mul(calc, operations[b->model->activation], f), bp_mul(calc, s->gated ? 2 : 1, f),
-                                 f);
+    struct bp_row *row =
+        add_row(b, "mlp.activation", BP_ENGINE_VECTOR, s->gated ? gate : up,
+                bp_mul(calc, operations[b->kind->activation], f), bp_mul(calc, s->gated ? 2 : 1, f), f);
     if (s->gated)
         bp_row_reads(row, up);
     row->output_shape = split_width(b, F_l);
@@ -192,14 +190,13 @@ int bp_inference_block(const struct bp_pass_input *input, struct bp_block *ret, 
     const struct bp_symbols *s = input->symbols;
     struct builder b = {.block = ret,
                         .model = &input->request->model,
+                        .kind = &input->request->model.kinds[0],
                         .s = s,
                         .R = input->request->strategy.replicas};
     b.bq = bp_mul(&b.calc, s->b, s->q);
     b.Y = bp_mul(&b.calc, b.bq, s->H);
     *ret = (struct bp_block){
-        .boundary = {3,
-                     {bp_mul(&b.calc, b.R, s->b), s->q, s->H},
-                     {BP_AXIS_REPLICA, BP_AXIS_NONE, BP_AXIS_NONE}},
+        .boundary = {3, {bp_mul(&b.calc, b.R, s->b), s->q, s->H}, {BP_AXIS_REPLICA, BP_AXIS_NONE, BP_AXIS_NONE}},
         .forward_phase = input->request->workload.phase == BP_PREFILL ? BP_PHASE_PREFILL : BP_PHASE_DECODE};
     add_mlp(&b, add_attention(&b));
     sum_memory(&b);

@@ -96,15 +96,14 @@ static void compare_reduction(struct bp_gate *gate)
     bp_u128 reduction = bp_div(&calc, bp_mul(&calc, s->X, s->t - 1), s->t);
     for (uint32_t i = 0; i < ir->n_tasks; i++)
         if (ir->tasks[i].kind == BP_TASK_COLLECTIVE)
-            bp_gate_equal(gate, "/tasks", &calc, ir->tasks[i].reduces ? reduction : 0,
-                          ir->tasks[i].work.operations.n);
+            bp_gate_equal(gate, "/tasks", &calc, ir->tasks[i].reduces ? reduction : 0, ir->tasks[i].work.operations.n);
 }
 
 static const struct bp_law collective_laws[] = {
-    {"law.tensor_payload", "M_{\\mathrm{TP}} = X e", "t > 1", "seed, training distribution", bp_law_has_tensor_group,
+    {"law.tensor_payload", "M_{\\mathrm{TP}} = X e", "t > 1", "Shoeybi et al., section 3", bp_law_has_tensor_group,
      compare_payload},
     {"law.tensor_reduction", "W_{\\mathrm{reduce}} = X \\frac{t-1}{t}", "t > 1, collectives that reduce",
-     "seed, training distribution", bp_law_has_tensor_group, compare_reduction},
+     "Shoeybi et al., section 3", bp_law_has_tensor_group, compare_reduction},
 };
 const struct bp_law_group bp_collective_laws = BP_GROUP(collective_laws);
 
@@ -113,15 +112,15 @@ static void compare_parameters(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
     const struct bp_model *model = &gate->request->model;
+    const struct bp_kind *kind = &model->kinds[0];
     struct bp_calc calc = {0};
     bp_u128 qkv = bp_mul(&calc, s->d, bp_add(&calc, s->h_l, bp_mul(&calc, 2, s->k_l)));
     bp_u128 F_l = bp_div(&calc, s->F, s->t), ups = s->gated ? 2 : 1;
     bp_u128 vectors = model->norm == BP_NORM_LAYERNORM ? 2 : 1;
-    bp_u128 weights = bp_mul(&calc, s->H,
-                             BP_SUM(&calc, qkv, bp_mul(&calc, s->h_l, s->d), bp_mul(&calc, ups + 1, F_l)));
-    bp_u128 norms = BP_PROD(&calc, 2, vectors, bp_add(&calc, s->H, model->qk_norm ? s->d : 0));
-    bp_u128 biases = BP_SUM(&calc, model->bias || model->qkv_bias ? qkv : 0,
-                            model->bias ? BP_SUM(&calc, s->H, s->H, bp_mul(&calc, ups, F_l)) : 0);
+    bp_u128 weights = bp_mul(&calc, s->H, BP_SUM(&calc, qkv, bp_mul(&calc, s->h_l, s->d), bp_mul(&calc, ups + 1, F_l)));
+    bp_u128 norms = BP_PROD(&calc, 2, vectors, bp_add(&calc, s->H, kind->qk_norm ? s->d : 0));
+    bp_u128 biases = BP_SUM(&calc, kind->qkv_bias ? qkv : 0, kind->output_bias ? s->H : 0,
+                            kind->mlp_bias ? bp_add(&calc, s->H, bp_mul(&calc, ups, F_l)) : 0);
     bp_gate_equal(gate, "/layers", &calc, BP_SUM(&calc, weights, norms, biases), bp_law_parameters(gate, &calc));
 }
 
@@ -129,6 +128,6 @@ static const struct bp_law parameter_laws[] = {
     {"law.parameters",
      "\\sum P = H\\bigl(d(2h_l + 2k_l) + \\mu F/t\\bigr) + 2\\nu(H + [\\mathrm{qk\\_norm}]\\,d) + \\mathrm{biases}, "
      "\\quad \\mu = 2 \\text{ or } 3 \\text{ gated},\\ \\nu = 2 \\text{ LayerNorm},\\ 1 \\text{ RMSNorm}",
-     "every block", "formulas.md, row parameters", bp_law_always, compare_parameters},
+     "every block", "docs/formulas.md, row parameters", bp_law_always, compare_parameters},
 };
 const struct bp_law_group bp_parameter_laws = BP_GROUP(parameter_laws);

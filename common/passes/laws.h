@@ -4,7 +4,10 @@
 
 #include "common/passes/pass.h"
 
-#define BP_GROUP(rows) {rows, sizeof rows / sizeof *rows}
+#define BP_GROUP(rows)                                                                                                 \
+    {                                                                                                                  \
+        rows, sizeof rows / sizeof *rows                                                                               \
+    }
 
 /* The operations that the rows (names, NULL-terminated; NULL: all rows) do in one phase of the distributed snapshot
  * under the gate. */

@@ -28,10 +28,10 @@ struct bp_pass_input {
 };
 
 struct bp_pass {
-    const char *name;      /* kebab case */
-    unsigned revision;     /* rises with the derivation, the checks, the laws or the target schema */
+    const char *name;  /* kebab case */
+    unsigned revision; /* rises with the derivation, the checks, the laws or the target schema */
     enum bp_stage source, target;
-    const char *rule;      /* the lineage rule written into every entity */
+    const char *rule; /* the lineage rule written into every entity */
     const char *title, *summary;
     const char *formula_source; /* where the formulas come from, for the coverage table */
     const char *theory;         /* Markdown with TeX between \[ \] and \( \) */

@@ -14,15 +14,19 @@ static const char theory[] =
     "\n"
     "whose projections are what it requires of a device:\n"
     "\n"
-    "\\[ Q_{\\mathrm{compute}} = F_i, \\qquad Q_{\\mathrm{memory}} = R_i + W_i, \\qquad Q_{\\mathrm{network}} = M_i. \\]\n"
+    "\\[ Q_{\\mathrm{compute}} = F_i, \\qquad Q_{\\mathrm{memory}} = R_i + W_i, \\qquad Q_{\\mathrm{network}} = M_i. "
+    "\\]\n"
     "\n"
-    "Memory becomes buffers: the boundary \\(D = bqHe\\) in and out, the weights, the KV cache \\(C_{\\mathrm{KV}}\\), and a "
-    "workspace. Until a target selects an implementation of the attention core its scores are taken to be materialised, so "
+    "Memory becomes buffers: the boundary \\(D = bqHe\\) in and out, the weights, the KV cache \\(C_{\\mathrm{KV}}\\), "
+    "and a "
+    "workspace. Until a target selects an implementation of the attention core its scores are taken to be "
+    "materialised, so "
     "that with \\(r = d(h_l + 2k_l)\\)\n"
     "\n"
     "\\[ C_{\\mathrm{workspace}} = D + e\\max\\left(bqr,\\ b h_l q c,\\ bq\\frac{F}{t}\\right), \\]\n"
     "\n"
-    "its last term twice for a gated MLP. This is an obligation on capacity, an upper bound. A tiled exact attention may "
+    "its last term twice for a gated MLP. This is an obligation on capacity, an upper bound. A tiled exact attention "
+    "may "
     "lower it when a target binds it, under a verified choice; the operations stay what they are.\n"
     "\n"
     "| buffer | storage | written by | read by |\n"
@@ -70,7 +74,7 @@ static const struct bp_law laws[] = {
     {"law.capacity",
      "D = bqHe, \\quad C_{\\mathrm{KV}} = 2bcdk_l e, \\quad C_{\\mathrm{workspace}} = D + e\\max(bqr, b h_l q c, "
      "bqF/t \\text{ or } 2bqF/t)",
-     "every plan", "seed, inference plan", bp_law_always, compare_capacity},
+     "every plan", "docs/formulas.md, inference block", bp_law_always, compare_capacity},
 };
 static const struct bp_law_group own_laws = BP_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_conservation_laws};

@@ -14,7 +14,8 @@ static const char theory[] =
     "is copied into the workload of one portable task (operations, bytes read, bytes written, message bytes), and what "
     "the task requires of a device is its projection, without loss:\n"
     "\n"
-    "\\[ Q_{\\mathrm{compute}} = F_i, \\qquad Q_{\\mathrm{memory}} = R_i + W_i, \\qquad Q_{\\mathrm{network}} = M_i. \\]\n"
+    "\\[ Q_{\\mathrm{compute}} = F_i, \\qquad Q_{\\mathrm{memory}} = R_i + W_i, \\qquad Q_{\\mathrm{network}} = M_i. "
+    "\\]\n"
     "\n"
     "Memory becomes buffers. Weights, gradients and optimizer state are sums over rows; stored activations are reduced "
     "from the rows' inputs \\(A_\\ell\\) and outputs \\(O_\\ell\\),\n"
@@ -22,8 +23,10 @@ static const char theory[] =
     "\\[ C_{\\mathrm{act}} = \\sum_\\ell \\left(A_\\ell - O_\\ell[\\neg\\mathrm{storeOutput}_\\ell] - "
     "A_\\ell[\\neg\\mathrm{storeActivation}_\\ell]\\right), \\]\n"
     "\n"
-    "and the working activations hold what is beyond them, \\(C_{\\mathrm{work}} - C_{\\mathrm{act}} \\ge 0\\). Under full "
-    "recomputation \\(C_{\\mathrm{act}} = 0\\) and the checkpoint \\(X_s e\\) takes its place. A buffer of no bytes is left "
+    "and the working activations hold what is beyond them, \\(C_{\\mathrm{work}} - C_{\\mathrm{act}} \\ge 0\\). Under "
+    "full "
+    "recomputation \\(C_{\\mathrm{act}} = 0\\) and the checkpoint \\(X_s e\\) takes its place. A buffer of no bytes is "
+    "left "
     "out; every alignment is 16 bytes.\n"
     "\n"
     "| buffer | storage | written by | read by |\n"
@@ -59,7 +62,7 @@ static bp_u128 buffer_size(const struct bp_portable_ir *ir, enum bp_buffer_role 
     return 0;
 }
 
-/* The seed's reduction, over the rows of the source snapshot; and what the working set adds. */
+/* The reduction, over the rows of the source snapshot; and what the working set adds. */
 static void compare_activations(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *source = gate->source.as.distributed;
@@ -84,7 +87,7 @@ static const struct bp_law laws[] = {
     {"law.activation_reduction",
      "C_{\\mathrm{act}} = \\sum_\\ell (A_\\ell - O_\\ell[\\neg\\mathrm{storeOutput}_\\ell] - "
      "A_\\ell[\\neg\\mathrm{storeActivation}_\\ell])",
-     "every plan; 0 under full recomputation", "seed, training plan", bp_law_always, compare_activations},
+     "every plan; 0 under full recomputation", "Korthikanti et al., section 4", bp_law_always, compare_activations},
 };
 static const struct bp_law_group own_laws = BP_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_conservation_laws};

@@ -48,7 +48,7 @@ static const struct bp_distributed_layer *layer_of(const struct planning *planni
     return &planning->source->layers[task->layer];
 }
 
-/* How each buffer is used (formulas.md, "Portable plan"). */
+/* How each buffer is used (docs/formulas.md, "Portable plan"). */
 
 static enum use use_input(const struct planning *planning, const struct bp_distributed_task *task)
 {
@@ -371,9 +371,9 @@ static void compare_projections(struct bp_gate *gate)
 static const struct bp_law conservation_laws[] = {
     {"law.work_conservation",
      "\\sum_i (F_i, R_i, W_i, M_i)_{\\mathrm{distributed}} = \\sum_i (F_i, R_i, W_i, M_i)_{\\mathrm{portable}}",
-     "every plan, phase by phase", "seed, plan derivations", bp_law_always, compare_conservation},
+     "every plan, phase by phase", "docs/formulas.md, portable plan", bp_law_always, compare_conservation},
     {"law.resource_projection",
      "Q_{\\mathrm{compute}} = F_i, \\quad Q_{\\mathrm{memory}} = R_i + W_i, \\quad Q_{\\mathrm{network}} = M_i",
-     "every task", "seed, training plan", bp_law_always, compare_projections},
+     "every task", "docs/formulas.md, portable plan", bp_law_always, compare_projections},
 };
 const struct bp_law_group bp_conservation_laws = BP_GROUP(conservation_laws);

@@ -1,4 +1,4 @@
-/* The symbols of the formulas, evaluated on one request (formulas.md, "Conventions"). Pure; any thread. */
+/* The symbols of the formulas, evaluated on one request (docs/formulas.md, "Conventions"). Pure; any thread. */
 #ifndef BP_REQUEST_SYMBOLS_H
 #define BP_REQUEST_SYMBOLS_H
 
@@ -13,7 +13,7 @@ struct bp_symbols {
     bp_u128 dp;
     bp_u128 b, q, c; /* inference: batch, query tokens (c in prefill, 1 in decode), visible context */
     bool sequence_parallel, gathers_again; /* SP in force; "AG": the all-gather is done again in the backward pass */
-    bool heads_are_plain;                  /* k = h and d = H/h, which the seed's closed forms are stated for */
+    bool heads_are_plain;                  /* k = h and d = H/h, which the papers' closed forms are stated for */
     bool gated;
 };
 

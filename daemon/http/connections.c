@@ -44,6 +44,11 @@ int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct
 
 /* ---- Of one connection ---- */
 
+static uint64_t mark_of(const struct bp_connection *connection)
+{
+    return (uint64_t)(uint32_t)connection->fd << 32 | connection->serial;
+}
+
 struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle)
 {
     if (fd < 0 || (size_t)fd >= connections->n_fds)
@@ -56,8 +61,11 @@ struct bp_connection *bp_connection_open(struct bp_connections *connections, int
         .fd = fd,
         .open = true,
         .serial = connections->next_serial++,
-        .deadline = bp_monotonic_ns() + BP_ARRIVAL_SECONDS * second,
+        .deadline = bp_clock_ns() + BP_ARRIVAL_SECONDS * second,
     };
+    /* Without a place in the set a hang-up is not seen; the deadlines still hold. */
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = mark_of(connection)};
+    epoll_ctl(connections->epoll, EPOLL_CTL_ADD, fd, &event);
     connections->n_open++;
     if (fd > connections->top_fd)
         connections->top_fd = fd;
@@ -77,11 +85,16 @@ void bp_connection_close(struct bp_connection *connection)
     pthread_mutex_unlock(&all->lock);
 }
 
+/* Under the lock. */
+static void set_deadline(struct bp_connection *connection, unsigned seconds)
+{
+    connection->deadline = bp_clock_ns() + (connection->hung_up ? BP_HUNG_UP_SECONDS : seconds) * second;
+}
+
 void bp_connection_set_deadline(struct bp_connection *connection, unsigned seconds)
 {
-    uint64_t deadline = bp_monotonic_ns() + seconds * second;
     pthread_mutex_lock(&connection->all->lock);
-    connection->deadline = deadline;
+    set_deadline(connection, seconds);
     pthread_mutex_unlock(&connection->all->lock);
 }
 
@@ -91,7 +104,6 @@ static void end_wait(struct bp_connection *connection)
     struct bp_connections *all = connection->all;
     connection->waiting = false;
     all->n_waiting--;
-    epoll_ctl(all->epoll, EPOLL_CTL_DEL, connection->fd, NULL);
     all->resume(connection->handle);
 }
 
@@ -129,7 +141,7 @@ void bp_connection_end(struct bp_connection *connection)
         pthread_cond_broadcast(&all->no_active);
     connection->active = false;
     connection->gone = false;
-    connection->deadline = bp_monotonic_ns() + BP_IDLE_SECONDS * second;
+    set_deadline(connection, BP_IDLE_SECONDS);
     pthread_mutex_unlock(&all->lock);
     bp_answer_unref(answer);
     bp_answer_unref(connection->refusal);
@@ -145,22 +157,16 @@ void bp_connection_end(struct bp_connection *connection)
 
 /* ---- Waiting ---- */
 
-static uint64_t mark_of(const struct bp_connection *connection)
-{
-    return (uint64_t)(uint32_t)connection->fd << 32 | connection->serial;
-}
-
 bool bp_connection_wait(struct bp_connection *connection, void (*suspend)(void *handle))
 {
     struct bp_connections *all = connection->all;
     pthread_mutex_lock(&all->lock);
-    bool waits = !connection->answer;
+    if (!connection->answer && connection->hung_up && bp_service_leave(all->service, &connection->call.waiter))
+        connection->gone = true;
+    bool waits = !connection->answer && !connection->gone;
     if (waits) {
-        /* Without a place in the set a hang-up is not seen before the answer is ready; the deadline still holds. */
-        struct epoll_event event = {.events = EPOLLRDHUP, .data.u64 = mark_of(connection)};
-        epoll_ctl(all->epoll, EPOLL_CTL_ADD, connection->fd, &event);
         connection->waiting = true;
-        connection->deadline = bp_monotonic_ns() + BP_ANSWER_SECONDS * second;
+        connection->deadline = bp_clock_ns() + BP_ANSWER_SECONDS * second;
         all->n_waiting++;
         suspend(connection->handle);
     }
@@ -182,13 +188,21 @@ static void leave(struct bp_connection *connection, struct bp_answer *answer)
 
 /* ---- The watching thread ---- */
 
+/* A client that waits for an answer and hangs up gets none. One that hung up otherwise may have sent a whole request
+ * before, so it is given a moment; libmicrohttpd itself does not see the end of a stream that came with its last bytes.
+ */
 static void on_hang_up(struct bp_connections *connections, uint64_t mark)
 {
     pthread_mutex_lock(&connections->lock);
     struct bp_connection *connection = &connections->by_fd[mark >> 32];
-    if (connection->open && connection->waiting && connection->serial == (uint32_t)mark) {
-        bp_metrics_count(connections->metrics, BP_COUNTER_HANG_UPS);
-        leave(connection, NULL);
+    if (connection->open && connection->serial == (uint32_t)mark) {
+        connection->hung_up = true;
+        if (connection->waiting) {
+            bp_metrics_count(connections->metrics, BP_COUNTER_HANG_UPS);
+            leave(connection, NULL);
+        } else if (!connection->active) {
+            connection->deadline = bp_clock_ns() + BP_HUNG_UP_SECONDS * second;
+        }
     }
     pthread_mutex_unlock(&connections->lock);
 }
@@ -207,7 +221,7 @@ static struct bp_answer *too_late(void)
 
 static void enforce_deadlines(struct bp_connections *connections)
 {
-    uint64_t now = bp_monotonic_ns();
+    uint64_t now = bp_clock_ns();
     pthread_mutex_lock(&connections->lock);
     for (int fd = 0; fd <= connections->top_fd; fd++) {
         struct bp_connection *connection = &connections->by_fd[fd];
@@ -243,9 +257,9 @@ static void *watch(void *data)
                 on_unix_client(connections);
             else if (events[i].data.u64 != mark_wake)
                 on_hang_up(connections, events[i].data.u64);
-        if (bp_monotonic_ns() >= next_tick) {
+        if (bp_clock_ns() >= next_tick) {
             enforce_deadlines(connections);
-            next_tick = bp_monotonic_ns() + TICK_MS * (second / 1000);
+            next_tick = bp_clock_ns() + TICK_MS * (second / 1000);
         }
     }
     return NULL;
@@ -318,7 +332,7 @@ void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_
         epoll_ctl(connections->epoll, EPOLL_CTL_DEL, connections->unix_listener, NULL);
     if (!wait_for_none(connections, deadline_ns)) {
         answer_all_waiters(connections);
-        while (!wait_for_none(connections, bp_monotonic_ns() + grace_ns))
+        while (!wait_for_none(connections, bp_clock_ns() + grace_ns))
             cut_active(connections);
     }
     pthread_mutex_unlock(&connections->lock);

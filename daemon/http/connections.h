@@ -16,8 +16,15 @@
 #include "daemon/http/head.h"
 #include "daemon/metrics.h"
 
-/* Seconds. For a request to arrive whole; for its answer to be ready; for the client to take it; between requests. */
-enum { BP_ARRIVAL_SECONDS = 30, BP_ANSWER_SECONDS = 60, BP_DELIVERY_SECONDS = 120, BP_IDLE_SECONDS = 75 };
+/* For a request to arrive whole; for its answer to be ready; for the client to take it; between requests; for whatever
+ * is still under way with a client that hung up. */
+enum {
+    BP_ARRIVAL_SECONDS = 30,
+    BP_ANSWER_SECONDS = 60,
+    BP_DELIVERY_SECONDS = 120,
+    BP_IDLE_SECONDS = 75,
+    BP_HUNG_UP_SECONDS = 1,
+};
 
 /* Beside libmicrohttpd's own state, what we know of a connection and of the one request on it. The HTTP thread owns it
  * but for what `connections.lock` guards. */
@@ -35,7 +42,7 @@ struct bp_connection {
     struct bp_connections *all;
     void *handle; /* libmicrohttpd's */
     int fd;
-    bool open, active, waiting, gone;
+    bool open, active, waiting, gone, hung_up;
     struct bp_answer *answer; /* brought while or before it waited; or the handler's own */
     uint32_t serial;
     uint64_t deadline; /* CLOCK_MONOTONIC, ns; of the connection, or of the wait */
@@ -56,8 +63,8 @@ struct bp_connections {
     pthread_t watcher;
     struct bp_service *service;
     struct bp_metrics *metrics;
-    void (*resume)(void *handle);                /* of libmicrohttpd; called under the lock */
-    void (*accepted)(void *data, int fd);        /* a client of the Unix socket */
+    void (*resume)(void *handle);         /* of libmicrohttpd; called under the lock */
+    void (*accepted)(void *data, int fd); /* a client of the Unix socket */
     void *accepted_data;
 };
 
@@ -74,11 +81,13 @@ void bp_connection_set_deadline(struct bp_connection *connection, unsigned secon
 bool bp_connection_begin(struct bp_connection *connection); /* the request is to be run; false when draining */
 void bp_connection_end(struct bp_connection *connection);   /* it is over, whether it had begun or not */
 
-/* The route gave no answer: calls `suspend` under the lock, unless the answer came already (then false). */
+/* The route gave no answer: calls `suspend` under the lock, unless the answer came already or the client is gone (then
+ * false). */
 bool bp_connection_wait(struct bp_connection *connection, void (*suspend)(void *handle));
 
 /* Stops new requests; waits until those under way are over, at most until `deadline_ns`; then answers every waiter with
- * 503 and waits as long again as `grace_ns`, then cuts the connections that still have a request. Returns when none has. */
+ * 503 and waits as long again as `grace_ns`, then cuts the connections that still have a request. Returns when none
+ * has. */
 void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_ns, uint64_t grace_ns);
 
 #endif

@@ -57,8 +57,7 @@ static struct MHD_Response *response_of(struct bp_answer *answer)
     char retry_after[16] = "";
     if (answer->retry_after)
         snprintf(retry_after, sizeof retry_after, "%u", answer->retry_after);
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(answer->n, answer->body, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response = MHD_create_response_from_buffer(answer->n, answer->body, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return NULL;
     if (!add_header(response, "Content-Type", answer->media_type) || !add_header(response, "ETag", answer->etag) ||
@@ -206,7 +205,7 @@ static enum MHD_Result run(struct bp_http *http, struct bp_connection *connectio
         return deliver(http, connection, answer);
     if (bp_connection_wait(connection, suspend))
         return MHD_YES;
-    return deliver(http, connection, connection->answer);
+    return connection->gone ? MHD_NO : deliver(http, connection, connection->answer);
 }
 
 static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, const char *url, const char *method,
@@ -335,8 +334,8 @@ static int remove_stale(const struct sockaddr_un *address, struct bp_err *err)
     if (lstat(address->sun_path, &status))
         return 0;
     int probe = S_ISSOCK(status.st_mode) ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
-    bool stale = probe >= 0 && connect(probe, (const struct sockaddr *)address, sizeof *address) != 0 &&
-                 errno == ECONNREFUSED;
+    bool stale =
+        probe >= 0 && connect(probe, (const struct sockaddr *)address, sizeof *address) != 0 && errno == ECONNREFUSED;
     if (probe >= 0)
         close(probe);
     if (!stale || unlink(address->sun_path))
@@ -435,7 +434,7 @@ void bp_http_stop(struct bp_http *http)
         return;
     MHD_quiesce_daemon(http->daemon);
     shutdown(http->listener, SHUT_RDWR); /* who is in the backlog learns now, not at the end */
-    bp_connections_drain(&http->connections, bp_monotonic_ns() + drain_ns, grace_ns);
+    bp_connections_drain(&http->connections, bp_clock_ns() + drain_ns, grace_ns);
     bp_connections_stop(&http->connections);
     MHD_stop_daemon(http->daemon);
     http_free(http);

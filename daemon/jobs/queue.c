@@ -1,19 +1,19 @@
 #include "daemon/jobs/queue.h"
 
-void bp_queue_init(struct bp_queue *queue, size_t limit)
+void bp_job_queue_init(struct bp_job_queue *queue, size_t limit)
 {
-    *queue = (struct bp_queue){.limit = limit};
+    *queue = (struct bp_job_queue){.limit = limit};
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->not_empty, NULL);
 }
 
-void bp_queue_release(struct bp_queue *queue)
+void bp_job_queue_release(struct bp_job_queue *queue)
 {
     pthread_cond_destroy(&queue->not_empty);
     pthread_mutex_destroy(&queue->lock);
 }
 
-static void append(struct bp_queue *queue, struct bp_job *job)
+static void append(struct bp_job_queue *queue, struct bp_job *job)
 {
     job->next = NULL;
     job->previous = queue->lanes[job->lane].last;
@@ -26,7 +26,20 @@ static void append(struct bp_queue *queue, struct bp_job *job)
     job->in_queue = true;
 }
 
-static void unlink_job(struct bp_queue *queue, struct bp_job *job)
+static void prepend(struct bp_job_queue *queue, struct bp_job *job)
+{
+    job->previous = NULL;
+    job->next = queue->lanes[job->lane].first;
+    if (job->next)
+        job->next->previous = job;
+    else
+        queue->lanes[job->lane].last = job;
+    queue->lanes[job->lane].first = job;
+    queue->lanes[job->lane].n++;
+    job->in_queue = true;
+}
+
+static void unlink_job(struct bp_job_queue *queue, struct bp_job *job)
 {
     if (job->previous)
         job->previous->next = job->next;
@@ -40,7 +53,7 @@ static void unlink_job(struct bp_queue *queue, struct bp_job *job)
     job->in_queue = false;
 }
 
-static struct bp_job *first_job(struct bp_queue *queue)
+static struct bp_job *first_job(struct bp_job_queue *queue)
 {
     for (int lane = 0; lane < BP_LANE_N; lane++)
         if (queue->lanes[lane].first)
@@ -48,7 +61,7 @@ static struct bp_job *first_job(struct bp_queue *queue)
     return NULL;
 }
 
-int bp_queue_push(struct bp_queue *queue, struct bp_job *job, bool promised, struct bp_err *err)
+int bp_job_queue_push(struct bp_job_queue *queue, struct bp_job *job, bool promised, struct bp_err *err)
 {
     int ret = 0;
     pthread_mutex_lock(&queue->lock);
@@ -64,7 +77,21 @@ int bp_queue_push(struct bp_queue *queue, struct bp_job *job, bool promised, str
     return ret;
 }
 
-struct bp_job *bp_queue_pop(struct bp_queue *queue)
+int bp_job_queue_push_first(struct bp_job_queue *queue, struct bp_job *job, struct bp_err *err)
+{
+    int ret = 0;
+    pthread_mutex_lock(&queue->lock);
+    if (queue->closed) {
+        ret = bp_fail(err, BP_E_stopping, "", "the daemon is stopping");
+    } else {
+        prepend(queue, job);
+        pthread_cond_signal(&queue->not_empty);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return ret;
+}
+
+struct bp_job *bp_job_queue_pop(struct bp_job_queue *queue)
 {
     struct bp_job *job = NULL;
     pthread_mutex_lock(&queue->lock);
@@ -78,7 +105,7 @@ struct bp_job *bp_queue_pop(struct bp_queue *queue)
     return job;
 }
 
-bool bp_queue_take_back(struct bp_queue *queue, struct bp_job *job)
+bool bp_job_queue_take_back(struct bp_job_queue *queue, struct bp_job *job)
 {
     pthread_mutex_lock(&queue->lock);
     bool was_queued = job->in_queue;
@@ -88,7 +115,7 @@ bool bp_queue_take_back(struct bp_queue *queue, struct bp_job *job)
     return was_queued;
 }
 
-void bp_queue_close(struct bp_queue *queue)
+void bp_job_queue_close(struct bp_job_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     queue->closed = true;
@@ -96,7 +123,7 @@ void bp_queue_close(struct bp_queue *queue)
     pthread_mutex_unlock(&queue->lock);
 }
 
-struct bp_job *bp_queue_drain(struct bp_queue *queue)
+struct bp_job *bp_job_queue_drain(struct bp_job_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     struct bp_job *job = first_job(queue);
@@ -106,7 +133,7 @@ struct bp_job *bp_queue_drain(struct bp_queue *queue)
     return job;
 }
 
-size_t bp_queue_depth(struct bp_queue *queue)
+size_t bp_job_queue_depth(struct bp_job_queue *queue)
 {
     size_t n = 0;
     pthread_mutex_lock(&queue->lock);
@@ -114,4 +141,12 @@ size_t bp_queue_depth(struct bp_queue *queue)
         n += queue->lanes[lane].n;
     pthread_mutex_unlock(&queue->lock);
     return n;
+}
+
+bool bp_job_queue_is_full(struct bp_job_queue *queue, enum bp_job_lane lane)
+{
+    pthread_mutex_lock(&queue->lock);
+    bool is_full = queue->lanes[lane].n >= queue->limit;
+    pthread_mutex_unlock(&queue->lock);
+    return is_full;
 }

@@ -8,7 +8,7 @@
 #include "common/base/err.h"
 #include "daemon/jobs/job.h"
 
-struct bp_queue {
+struct bp_job_queue {
     pthread_mutex_t lock;
     pthread_cond_t not_empty;
     struct {
@@ -19,26 +19,30 @@ struct bp_queue {
     bool closed;
 };
 
-void bp_queue_init(struct bp_queue *queue, size_t limit);
-void bp_queue_release(struct bp_queue *queue);
+void bp_job_queue_init(struct bp_job_queue *queue, size_t limit);
+void bp_job_queue_release(struct bp_job_queue *queue);
 
 /* Hands a queued job over. A job that was `promised` (it is on disk and somebody was told so) goes past the limit: of
  * those there are never more than were once within it. Codes: queue_full, stopping. */
-int bp_queue_push(struct bp_queue *queue, struct bp_job *job, bool promised, struct bp_err *err);
+int bp_job_queue_push(struct bp_job_queue *queue, struct bp_job *job, bool promised, struct bp_err *err);
+
+/* The same for a promised job that is to be the next of its lane. */
+int bp_job_queue_push_first(struct bp_job_queue *queue, struct bp_job *job, struct bp_err *err);
 
 /* Waits for a job; NULL when the queue was closed. */
-struct bp_job *bp_queue_pop(struct bp_queue *queue);
+struct bp_job *bp_job_queue_pop(struct bp_job_queue *queue);
 
 /* Takes a job back that no worker has taken; false when one has. To cancel: move the state to cancelled, then take the
  * job back; when that fails its worker finds it cancelled and ends it. */
-bool bp_queue_take_back(struct bp_queue *queue, struct bp_job *job);
+bool bp_job_queue_take_back(struct bp_job_queue *queue, struct bp_job *job);
 
 /* Workers get NULL from now on and pushes are refused. What is queued stays. */
-void bp_queue_close(struct bp_queue *queue);
+void bp_job_queue_close(struct bp_job_queue *queue);
 
 /* Takes the next job out of a closed queue; NULL when there is none. */
-struct bp_job *bp_queue_drain(struct bp_queue *queue);
+struct bp_job *bp_job_queue_drain(struct bp_job_queue *queue);
 
-size_t bp_queue_depth(struct bp_queue *queue);
+size_t bp_job_queue_depth(struct bp_job_queue *queue);
+bool bp_job_queue_is_full(struct bp_job_queue *queue, enum bp_job_lane lane);
 
 #endif

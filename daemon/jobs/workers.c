@@ -7,7 +7,7 @@ static void *worker_main(void *data)
 {
     struct bp_worker *worker = data;
     struct bp_job *job;
-    while ((job = bp_queue_pop(worker->pool->queue)) != NULL) {
+    while ((job = bp_job_queue_pop(worker->pool->queue)) != NULL) {
         atomic_fetch_add(&worker->pool->n_busy, 1);
         job->run(job, worker);
         atomic_fetch_sub(&worker->pool->n_busy, 1);
@@ -29,7 +29,7 @@ static int worker_start(struct bp_workers *workers, struct bp_worker *worker, st
     return 0;
 }
 
-int bp_workers_start(struct bp_workers *workers, struct bp_queue *queue, size_t n, void *(*memory_new)(void),
+int bp_workers_start(struct bp_workers *workers, struct bp_job_queue *queue, size_t n, void *(*memory_new)(void),
                      void (*memory_free)(void *memory), struct bp_err *err)
 {
     *workers = (struct bp_workers){.queue = queue, .memory_new = memory_new, .memory_free = memory_free};
@@ -38,7 +38,7 @@ int bp_workers_start(struct bp_workers *workers, struct bp_queue *queue, size_t 
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for %zu workers", n);
     for (size_t i = 0; i < n; i++)
         if (worker_start(workers, &workers->at[i], err)) {
-            bp_queue_close(queue);
+            bp_job_queue_close(queue);
             bp_workers_stop(workers);
             return -1;
         }

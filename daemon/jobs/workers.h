@@ -12,7 +12,7 @@ struct bp_worker {
 };
 
 struct bp_workers {
-    struct bp_queue *queue;
+    struct bp_job_queue *queue;
     struct bp_worker *at;
     size_t n;
     void *(*memory_new)(void); /* NULL: out of memory */
@@ -21,7 +21,7 @@ struct bp_workers {
 };
 
 /* Starts n threads on the queue. On failure none runs. Codes: out_of_memory, internal (no thread could be made). */
-int bp_workers_start(struct bp_workers *workers, struct bp_queue *queue, size_t n, void *(*memory_new)(void),
+int bp_workers_start(struct bp_workers *workers, struct bp_job_queue *queue, size_t n, void *(*memory_new)(void),
                      void (*memory_free)(void *memory), struct bp_err *err);
 
 /* Waits until every worker has ended the job it runs; the queue must have been closed. */

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char standing_body[] = "{\"type\":\"urn:blueprint:error:out_of_memory\",\"title\":\"Out of memory\",\"status\":503,"
-                              "\"detail\":\"no memory for the answer\",\"code\":\"out_of_memory\",\"errors\":[]}";
+static char standing_body[] =
+    "{\"type\":\"urn:blueprint:error:out_of_memory\",\"title\":\"Out of memory\",\"status\":503,"
+    "\"detail\":\"no memory for the answer\",\"code\":\"out_of_memory\",\"errors\":[]}";
 
 /* Never freed: its count starts at one that nobody gives back. */
 static struct bp_answer standing = {
@@ -51,7 +52,8 @@ struct bp_answer *bp_answer_static(int status, const char *media_type, const voi
 struct bp_answer *bp_answer_not_modified(struct bp_answer *answer)
 {
     if (!answer->not_modified) {
-        struct bp_answer *made = bp_answer_static(304, NULL, "", 0);
+        /* It says how long the body would be (RFC 9110 section 8.6), and none is sent. */
+        struct bp_answer *made = bp_answer_static(304, NULL, answer->body, answer->n);
         if (bp_answer_is_standing(made))
             return made;
         memcpy(made->etag, answer->etag, sizeof made->etag);

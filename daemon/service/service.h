@@ -23,12 +23,16 @@ struct bp_service_options {
     struct bp_metrics *metrics;
 };
 
-/* Starts the workers and takes up what was accepted and not finished before. */
+/* Starts the workers. */
 int bp_service_start(const struct bp_service_options *options, struct bp_service **ret, struct bp_err *err);
 
-/* Ends the running jobs, leaves the queued ones (what was accepted durably is on disk) and frees everything. Nobody may
- * be waiting. NULL does nothing. */
+/* Takes up what was accepted and not finished before. Before anything is served. */
+int bp_service_recover(struct bp_service *service, struct bp_err *err);
+
+/* Ends the running jobs and leaves the queued ones: what was accepted durably is on disk. Nobody may be waiting. The
+ * store must be closed, which ends what is with its writer, before the service is freed. NULL does nothing. */
 void bp_service_stop(struct bp_service *service);
+void bp_service_free(struct bp_service *service);
 
 /* The waiter goes. True: it will not be woken. False: it has been or is just being woken. */
 bool bp_service_leave(struct bp_service *service, struct bp_waiter *waiter);
@@ -42,7 +46,8 @@ struct bp_answer *bp_service_plan_create(struct bp_service *service, const char 
 /* `id` as it stands in the URL: a digest or a prefix of one. */
 struct bp_answer *bp_service_plan_get(struct bp_service *service, const char *id);
 
-/* Which plans; NULL, or -1 for the state (of enum bp_plan_state): any. `ret_next` is the cursor of the next page or "". */
+/* Which plans; NULL, or -1 for the state (of enum bp_plan_state): any. `ret_next` is the cursor of the next page or "".
+ */
 struct bp_plan_query {
     int state;
     const char *model, *mode, *cursor;

@@ -191,7 +191,7 @@ START_TEST(test_cli__list_and_lineage_name_what_is_stored)
     json_t *plan = plan_of(targeted(), 201);
     struct run list = RUN("list", "--mode", "training", "--limit", "5");
     expect_status(&list, 0);
-    expect_text(list.out, keep_text("%.20s", text_at(plan, "/id")));
+    expect_text(list.out, keep_text("%.19s", text_at(plan, "/id")));
     expect_text(list.out, "small");
     struct run lineage = RUN("lineage", digest_of(plan, "concrete"));
     expect_status(&lineage, 0);
@@ -263,6 +263,103 @@ START_TEST(test_cli__a_server_that_is_not_there_is_said_so)
 }
 END_TEST
 
+START_TEST(test_cli__every_stage_prints_as_tables)
+{
+    static const char *const wanted[][3] = {{"model", "transformer.decoder_training", "hidden_size"},
+                                            {"distributed", "mesh axis", "attention.query.parameters"},
+                                            {"portable", "optimizer_state", "matrix-multiply"},
+                                            {"concrete", "reference/", "commands in issue order"}};
+    json_t *plan = plan_of(targeted(), 201);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct run shown = RUN("show", text_at(plan, "/id"), keep_text("--stage=%s", wanted[i][0]));
+        expect_status(&shown, 0);
+        expect_text(shown.out, wanted[i][1]);
+        expect_text(shown.out, wanted[i][2]);
+        struct run snapshot = RUN("snapshot", keep_text("%.12s", digest_of(plan, wanted[i][0]) + 7));
+        expect_status(&snapshot, 0);
+        ck_assert_str_eq(snapshot.out, shown.out);
+    }
+    struct run unknown = RUN("show", text_at(plan, "/id"), "--stage", "nonsense");
+    expect_status(&unknown, 2);
+}
+END_TEST
+
+START_TEST(test_cli__a_list_goes_on_where_it_ended)
+{
+    const char *first = text_at(plan_of(small_request(), 201), "/id"),
+               *second = text_at(plan_of(targeted(), 201), "/id");
+    struct run page = RUN("list", "--limit", "1");
+    expect_status(&page, 0);
+    expect_text(page.out, keep_text("%.23s", second));
+    ck_assert_ptr_null(strstr(page.out, keep_text("%.23s", first)));
+    const char *more = strstr(page.out, "more: --cursor ");
+    ck_assert_ptr_nonnull(more);
+    more += strlen("more: --cursor ");
+    page = RUN("list", "--limit", "1", "--cursor", keep_text("%.*s", (int)strcspn(more, "\n"), more));
+    expect_status(&page, 0);
+    expect_text(page.out, keep_text("%.23s", first));
+    ck_assert_ptr_null(strstr(page.out, "more: "));
+    page = RUN("list", "--mode", "inference");
+    expect_status(&page, 0);
+    ck_assert_str_eq(page.out, "no plans\n");
+    page = RUN("list", "--limit", "0");
+    expect_status(&page, 4);
+    expect_text(page.err, "invalid_query");
+}
+END_TEST
+
+START_TEST(test_cli__text_from_a_request_does_not_drive_the_terminal)
+{
+    json_t *request = targeted();
+    set_at(request, "/model/transformer/name", json_string("evil\xc2\x9b 2J\xe2\x80\xae"));
+    struct run made = RUN("plan", request_file(request));
+    expect_status(&made, 0);
+    expect_text(made.out, "evil? 2J?");
+    ck_assert_ptr_null(strstr(made.out, "\xc2\x9b"));
+    ck_assert_ptr_null(strstr(made.out, "\xe2\x80\xae"));
+    json_object_set_new(request, "key\x1b[2J", json_true());
+    struct run refused = RUN("plan", request_file(request));
+    expect_status(&refused, 4);
+    expect_text(refused.err, "key?[2J: unknown_key");
+    ck_assert_ptr_null(strchr(refused.err, 0x1b));
+}
+END_TEST
+
+START_TEST(test_cli__text_that_does_not_parse_is_placed_in_its_file)
+{
+    const char *path = keep_text("%s/broken.json", server.directory);
+    FILE *file = fopen(path, "w");
+    ck_assert(file && fputs("{\"model\":\n  nonsense}", file) >= 0 && fclose(file) == 0);
+    struct run refused = RUN("plan", path);
+    expect_status(&refused, 4);
+    expect_text(refused.err, keep_text("%s:2:", path));
+    expect_text(refused.err, "invalid_json");
+}
+END_TEST
+
+START_TEST(test_cli__a_unix_socket_serves_the_same)
+{
+    server_stop(&server);
+    const char *path = keep_text("%s/socket", server.directory), *const arguments[] = {"--socket", path, NULL};
+    server_restart(&server, arguments);
+    const char *const words[WORDS_MAX] = {"--server", keep_text("unix:%s", path), "plan", "-"};
+    struct run made = run(words, json_text(targeted()));
+    expect_status(&made, 0);
+    expect_text(made.out, text_at(plan_of(targeted(), 200), "/id"));
+}
+END_TEST
+
+START_TEST(test_cli__an_answer_that_cannot_be_written_is_no_success)
+{
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0)
+        become((const char *const[WORDS_MAX]){"--server", server.url, "passes"}, "/dev/null", "/dev/full", "/dev/null");
+    struct server child = {.pid = pid};
+    ck_assert_int_eq(server_wait(&child), 5);
+}
+END_TEST
+
 static const char *const usage_errors[][4] = {
     {NULL},
     {"no-such-command", NULL},
@@ -317,6 +414,12 @@ Suite *suite_cli(void)
     tcase_add_test(tcase, test_cli__a_rejected_plan_is_a_negative_answer);
     tcase_add_test(tcase, test_cli__a_refused_request_names_every_problem);
     tcase_add_test(tcase, test_cli__a_server_that_is_not_there_is_said_so);
+    tcase_add_test(tcase, test_cli__every_stage_prints_as_tables);
+    tcase_add_test(tcase, test_cli__a_list_goes_on_where_it_ended);
+    tcase_add_test(tcase, test_cli__text_from_a_request_does_not_drive_the_terminal);
+    tcase_add_test(tcase, test_cli__text_that_does_not_parse_is_placed_in_its_file);
+    tcase_add_test(tcase, test_cli__a_unix_socket_serves_the_same);
+    tcase_add_test(tcase, test_cli__an_answer_that_cannot_be_written_is_no_success);
     tcase_add_loop_test(tcase, test_cli__a_wrong_command_line_is_a_usage_error, 0,
                         (int)(sizeof usage_errors / sizeof *usage_errors));
     tcase_add_test(tcase, test_cli__help_lists_every_command);

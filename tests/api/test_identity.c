@@ -259,14 +259,8 @@ START_TEST(test_identity__prefixes_name_what_they_begin)
         struct reply reply = http_get("%s", targets[i]);
         ck_assert_msg(reply.status == 200, "%s: %d", targets[i], reply.status);
     }
-    const char *const malformed[] = {"1234567",
-                                     "sha256:1234567",
-                                     "ABCDEF0123",
-                                     "sha256:",
-                                     "xyzxyzxyz",
-                                     "md5:0123456789abcdef",
-                                     "0123456789abcdef0123456789abcdef0123456789abcdef"
-                                     "0123456789abcdef0"};
+    const char *const malformed[] = {"1234567",   "sha256:1234567",       "ABCDEF0123",        "sha256:",
+                                     "xyzxyzxyz", "md5:0123456789abcdef", keep_text("%s0", id)};
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         struct reply reply = http_get("/v1/plans/%s", malformed[i]);
         expect_problem(&reply, 400, "invalid_id");
@@ -283,8 +277,9 @@ START_TEST(test_identity__an_ambiguous_prefix_names_the_candidates)
 {
     const char *id = text_at(plan_of(small_request(), 201), "/id");
     server_stop(&server);
-    server_sql(&server, "INSERT INTO plans SELECT seq + 1, substr(id, 1, 20) || zeroblob(12), state, created_at,"
-                        " committed_at, model, parameters, mode, facts, diagnostics, request FROM plans");
+    server_sql(&server,
+               "INSERT INTO plans SELECT seq + 1, CAST(substr(id, 1, 20) || zeroblob(12) AS BLOB), state, created_at,"
+               " committed_at, model, parameters, mode, facts, diagnostics, request FROM plans");
     server_restart(&server, NULL);
     struct reply reply = http_get("/v1/plans/%.20s", id);
     expect_problem(&reply, 409, "ambiguous_prefix");

@@ -128,8 +128,8 @@ void bench_derivation(void)
     for (size_t k = 0; k < PARTS; k++)
         medians[k] = bench_median(seconds[k], RUNS);
     const double floor = medians[DIGEST] + medians[COMPRESS];
-    bench_print_row(&(struct bench_row){"175B training plan to four packed snapshots, one core", "us", medians[WHOLE],
-                                        floor, 0});
+    bench_print_row(
+        &(struct bench_row){"175B training plan to four packed snapshots, one core", "us", medians[WHOLE], floor, 0});
     bench_note("target 400 us%s; the baseline is digest and compression of the same %zu bytes (%zu packed)",
                medians[WHOLE] <= 400 ? "" : ": MISSED", bytes, packed);
     double rest = medians[WHOLE];

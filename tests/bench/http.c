@@ -42,8 +42,8 @@ static void compare(const char *name, const struct bench_load *load, const struc
         baseline[round] = bench_load_run(&other);
     }
     bench_server_stop(&server);
-    bench_print_row(&(struct bench_row){name, "answers/s", bench_median(subject, ROUNDS),
-                                        bench_median(baseline, ROUNDS), target});
+    bench_print_row(
+        &(struct bench_row){name, "answers/s", bench_median(subject, ROUNDS), bench_median(baseline, ROUNDS), target});
 }
 
 void bench_repeats(void)
@@ -57,9 +57,8 @@ void bench_repeats(void)
     bare.body = bench_ask(daemon.port, request, n, 200, &bare.n_body, NULL);
     char name[96];
     snprintf(name, sizeof(name), "the same request again (%zu bytes) / bare POST", bare.n_body);
-    compare(name,
-            &(struct bench_load){.port = daemon.port, .write = bench_write_same, .seconds = 1, .status = 200}, &bare,
-            0.5);
+    compare(name, &(struct bench_load){.port = daemon.port, .write = bench_write_same, .seconds = 1, .status = 200},
+            &bare, 0.5);
     free(bare.body);
     bench_server_stop(&daemon);
 }
@@ -67,12 +66,14 @@ void bench_repeats(void)
 /* The digest of a stage, from the answer to a POST. */
 static void find_digest(const char *answer, const char *stage, char *into, size_t room)
 {
-    json_t *plan = json_loads(answer, 0, NULL), *row;
-    size_t i;
+    json_t *plan = json_loads(answer, 0, NULL);
+    const json_t *rows = json_object_get(plan, "snapshots");
     into[0] = '\0';
-    json_array_foreach(json_object_get(plan, "snapshots"), i, row)
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
         if (strcmp(json_string_value(json_object_get(row, "stage")), stage) == 0)
             snprintf(into, room, "%s", json_string_value(json_object_get(row, "digest")));
+    }
     json_decref(plan);
     if (!into[0])
         bench_die("the plan has no %s snapshot", stage);
@@ -108,8 +109,7 @@ void bench_snapshots(void)
     struct bench_server daemon;
     char request[BENCH_REQUEST_MAX], digest[96];
     bench_daemon_start("snapshots.db", &daemon);
-    char *plan =
-        bench_ask(daemon.port, request, bench_write_same(NULL, 0, request, sizeof(request)), 201, NULL, NULL);
+    char *plan = bench_ask(daemon.port, request, bench_write_same(NULL, 0, request, sizeof(request)), 201, NULL, NULL);
     static const char *const stages[] = {"model", "distributed"};
     for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++) {
         find_digest(plan, stages[i], digest, sizeof(digest));
@@ -144,7 +144,8 @@ void bench_memory(void)
         const double rate = bench_load_run(&(struct bench_load){
             .port = daemon.port, .write = bench_write_inference, .first = i * step, .count = step, .status = 201});
         at[i + 1] = resident(daemon.pid);
-        bench_note("%llu plans: %.1f MiB resident, %.0f plans/s", (unsigned long long)((i + 1) * step), at[i + 1], rate);
+        bench_note("%llu plans: %.1f MiB resident, %.0f plans/s", (unsigned long long)((i + 1) * step), at[i + 1],
+                   rate);
     }
     bench_server_stop(&daemon);
     char name[96];

@@ -107,7 +107,10 @@ void bench_note(const char *format, ...)
 
 int main(int argc, char **argv)
 {
-    static const struct { const char *name; void (*run)(void); } sections[] = {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } sections[] = {
         {"derivation", bench_derivation}, {"repeats", bench_repeats}, {"snapshots", bench_snapshots},
         {"commits", bench_commits},       {"memory", bench_memory},
     };

@@ -52,7 +52,8 @@ void bench_daemon_start(const char *name, struct bench_server *ret)
         dup2(out[1], STDOUT_FILENO);
         close(out[0]);
         close(out[1]);
-        execl(program, program, "--listen", "127.0.0.1:0", "--database", database, "--log-level", "error", (char *)NULL);
+        execl(program, program, "--listen", "127.0.0.1:0", "--database", database, "--log-level", "error",
+              (char *)NULL);
         fprintf(stderr, "%s: %s\n", program, strerror(errno));
         _exit(127);
     }
@@ -96,9 +97,8 @@ static void serve(const struct bench_answer *answer, int out)
     sigaddset(&stop, SIGTERM);
     sigprocmask(SIG_BLOCK, &stop, NULL);
     struct bench_answer copy = *answer;
-    struct MHD_Daemon *daemon =
-        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, answer_always, &copy, MHD_OPTION_SOCK_ADDR,
-                         (struct sockaddr *)&address, MHD_OPTION_END);
+    struct MHD_Daemon *daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, answer_always, &copy,
+                                                 MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&address, MHD_OPTION_END);
     const union MHD_DaemonInfo *info = daemon ? MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_BIND_PORT) : NULL;
     if (!info)
         _exit(1);

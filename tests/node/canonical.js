@@ -8,8 +8,8 @@ const exchanges = require('./exchanges');
 const failures = [];
 const seen = new Map(); // digest -> stage
 
-for (const { target, status, headers, body } of exchanges.read(process.argv[2])) {
-    if (status !== 200 || !/^\/v1\/snapshots\/[^/]+$/.test(target))
+for (const { method, target, status, headers, body } of exchanges.read(process.argv[2])) {
+    if (method !== 'GET' || status !== 200 || !/^\/v1\/snapshots\/[^/]+$/.test(target))
         continue;
     const digest = 'sha256:' + crypto.createHash('sha256').update(body, 'utf8').digest('hex');
     if (seen.has(digest))

@@ -107,11 +107,28 @@ function judge(exchange, succeeded) {
     return errors;
 }
 
+// The description must be closed: the same answer with a field, a status or a route more is refused.
+function* mutations(exchange) {
+    yield { ...exchange, status: 299 };
+    yield { ...exchange, target: '/v1/nowhere', status: 200 };
+    const media = exchange.headers['content-type'] || '';
+    if (exchange.method !== 'HEAD' && media.includes('json') && exchange.target !== '/openapi.json')
+        yield { ...exchange, body: exchange.body.replace('{', '{"unheard_of":1,') };
+}
+
 const failures = [];
 const succeeded = new Set();
+const mutated = new Set();
 let passed = 0;
 for (const exchange of exchanges.read(process.argv[3])) {
     const wrong = judge(exchange, succeeded);
+    const kind = `${exchange.method} ${exchange.target.split('/').slice(0, 3).join('/')} ${exchange.status}`;
+    if (!wrong.length && !mutated.has(kind)) {
+        mutated.add(kind);
+        for (const mutation of mutations(exchange))
+            if (!judge(mutation, new Set()).length)
+                failures.push(`${kind}: not refused: ${mutation.status} ${mutation.target} ${mutation.body.slice(0, 60)}`);
+    }
     if (wrong.length)
         failures.push(`${exchange.method} ${exchange.target.slice(0, 120)} -> ${exchange.status}: ${wrong.join(' | ')}`);
     else

@@ -138,7 +138,9 @@ static void same_needs(struct compare *compare, const struct bp_portable_task *a
     same_text(compare, task->name, "capability", actual->capability.name, ref_task_capability(task));
     uint32_t n = actual->capability.n_alternatives;
     same_number(compare, task->name, "alternatives", n,
-                strcmp(task->name, "attention.core") == 0 ? 3 : strcmp(task->engine, "vector") == 0 ? 1 : 2);
+                strcmp(task->name, "attention.core") == 0 ? 3
+                : strcmp(task->engine, "vector") == 0     ? 1
+                                                          : 2);
     snprintf(implementation, sizeof(implementation), "reference/%s", n ? actual->capability.alternatives[n - 1] : "");
     same_text(compare, task->name, "last alternative", implementation, ref_task_implementation(task));
 }
@@ -190,7 +192,9 @@ static void same_uses(struct compare *compare, const struct ref_plan *plan, size
         if (next < actual->n_uses) {
             same_number(compare, where, "buffer", actual->uses[next].buffer, b);
             same_text(compare, where, "access", bp_access_names[actual->uses[next].access],
-                      reads && writes ? "read_write" : reads ? "read" : "write");
+                      reads && writes ? "read_write"
+                      : reads         ? "read"
+                                      : "write");
         }
         next++;
     }
@@ -243,7 +247,9 @@ bool compare_concrete(struct compare *compare, const struct ref_request *request
         same_text(compare, task->name, "kind", bp_task_kind_names[actual->kind],
                   task->collective ? "collective" : "compute");
         same_text(compare, task->name, "queue", bp_queue_names[actual->queue],
-                  request->slots ? NULL : task->collective ? "collective" : "compute");
+                  request->slots     ? NULL
+                  : task->collective ? "collective"
+                                     : "compute");
         same_text(compare, task->name, "implementation", actual->implementation, ref_task_implementation(task));
         same_set(compare, task->name, "dependency", &actual->dependencies, task->waits_for, plan->n_tasks);
         same_uses(compare, plan, i, actual);
@@ -252,5 +258,53 @@ bool compare_concrete(struct compare *compare, const struct ref_request *request
         same_slots(compare, plan, ir);
     else
         same_queues(compare, plan, ir);
+    return !compare->difference[0];
+}
+
+static void same_total(struct compare *compare, const char *where, const json_t *actual, const struct ref_plan *plan,
+                       const char *word)
+{
+    char digits[BP_U128_TEXT];
+    size_t n;
+    const struct ref_work total = ref_plan_total(plan, word, &n);
+    bp_u128_format(total.operations, digits);
+    same_number(compare, where, "tasks", (wide)json_integer_value(json_object_get(actual, "tasks")), n);
+    same_text(compare, where, "operations", json_string_value(json_object_get(actual, "operations")), digits);
+    same_number(compare, where, "read_bytes", (wide)json_integer_value(json_object_get(actual, "read_bytes")),
+                total.read);
+    same_number(compare, where, "write_bytes", (wide)json_integer_value(json_object_get(actual, "write_bytes")),
+                total.write);
+    same_number(compare, where, "message_bytes", (wide)json_integer_value(json_object_get(actual, "message_bytes")),
+                total.message);
+}
+
+/* Every phase, or engine, that has a task, and no other. */
+static void same_totals(struct compare *compare, const json_t *actual, const struct ref_plan *plan,
+                        const char *const *words)
+{
+    size_t n_with_tasks = 0;
+    for (size_t i = 0; words[i]; i++) {
+        size_t n;
+        ref_plan_total(plan, words[i], &n);
+        if (n == 0)
+            continue;
+        n_with_tasks++;
+        same_total(compare, words[i], json_object_get(actual, words[i]), plan, words[i]);
+    }
+    same_number(compare, "facts", "totals", json_object_size(actual), n_with_tasks);
+}
+
+bool compare_facts(struct compare *compare, const struct ref_plan *plan, const json_t *facts)
+{
+    compare->difference[0] = '\0';
+    const json_t *memory = json_object_get(facts, "memory");
+    same_text(compare, "facts", "scope", json_string_value(json_object_get(facts, "scope")), "one block, one rank");
+    same_total(compare, "facts", facts, plan, NULL);
+    same_totals(compare, json_object_get(facts, "by_phase"), plan, bp_phase_names);
+    same_totals(compare, json_object_get(facts, "by_engine"), plan, bp_engine_names);
+    same_number(compare, "facts", "memory", json_object_size(memory), plan->n_memory);
+    for (size_t i = 0; i < plan->n_memory; i++)
+        same_number(compare, "memory", plan->memory[i].name,
+                    (wide)json_integer_value(json_object_get(memory, plan->memory[i].name)), plan->memory[i].bytes);
     return !compare->difference[0];
 }

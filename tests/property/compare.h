@@ -18,4 +18,7 @@ bool compare_portable(struct compare *compare, const struct ref_request *request
 bool compare_concrete(struct compare *compare, const struct ref_request *request, const struct ref_plan *plan,
                       const struct bp_concrete_ir *ir);
 
+/* `facts` is the object of the plan's record. */
+bool compare_facts(struct compare *compare, const struct ref_plan *plan, const json_t *facts);
+
 #endif

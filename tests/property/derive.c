@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/view/plan.h"
+#include "common/view/trace.h"
+
 void derive(struct derived *derived, json_t *body)
 {
     memset(derived, 0, sizeof(*derived));
@@ -106,8 +109,7 @@ static void expect_snapshots(const struct derived *derived, const struct ref_req
         int decoded = bp_ir_decode(stage, snapshot->bytes.data, snapshot->bytes.len, &arena, &ir, &err);
         EXPECT(derived, decoded == 0, "%s does not decode: %s at %s", bp_stage_names[i], err.message, err.path);
         EXPECT(derived, bp_ir_encode(&ir, &again, &err) == 0, "%s: %s", bp_stage_names[i], err.message);
-        EXPECT(derived,
-               again.len == snapshot->bytes.len && memcmp(again.data, snapshot->bytes.data, again.len) == 0,
+        EXPECT(derived, again.len == snapshot->bytes.len && memcmp(again.data, snapshot->bytes.data, again.len) == 0,
                "%s does not encode to the bytes it was decoded from", bp_stage_names[i]);
         bp_digest_of(again.data, again.len, &digest);
         EXPECT(derived, bp_digest_equal(&digest, &snapshot->digest), "digest of %s", bp_stage_names[i]);
@@ -161,14 +163,64 @@ static void expect_normal(const struct derived *derived)
     EXPECT(derived, body && bp_request_read(body, &arena, &problems, &request, &config) == 0 && problems.n == 0,
            "the normalised request is refused: %s", problems.n ? problems.at[0].message : "");
     bp_request_write(&other, &request);
-    EXPECT(derived, bp_writer_finish(&other, NULL) == 0 && first.len == second.len &&
-                        memcmp(first.data, second.data, first.len) == 0,
+    EXPECT(derived,
+           bp_writer_finish(&other, NULL) == 0 && first.len == second.len &&
+               memcmp(first.data, second.data, first.len) == 0,
            "normalising twice differs: %s / %s", bp_buf_string(&first), bp_buf_string(&second));
     json_decref(body);
     bp_problems_release(&problems);
     bp_arena_release(&arena);
     bp_buf_release(&first);
     bp_buf_release(&second);
+}
+
+/* The facts of the record; totals of bytes may be too large where no single number is. */
+static void expect_facts(const struct derived *derived, const struct ref_plan *plan)
+{
+    const struct ref_work total = ref_plan_total(plan, NULL, NULL);
+    const bool fit =
+        total.read <= BP_JSON_INT_MAX && total.write <= BP_JSON_INT_MAX && total.message <= BP_JSON_INT_MAX;
+    struct bp_facts facts;
+    struct bp_err err = {0};
+    struct bp_buf text = {0};
+    struct bp_writer writer = {.out = &text, .any_order = true};
+    struct compare compare;
+    const int has = bp_plan_facts(&derived->outcome, &facts, &err);
+    EXPECT(derived, fit ? has == 1 : has == -1 && err.code == BP_E_quantity_overflow, "facts: %d %s", has, err.message);
+    if (!fit)
+        return;
+    bp_facts_write(&writer, &facts);
+    EXPECT(derived, bp_writer_finish(&writer, &err) == 0, "facts: %s", err.message);
+    json_t *value = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, NULL);
+    EXPECT(derived, compare_facts(&compare, plan, value), "%s", compare.difference);
+    json_decref(value);
+    bp_buf_release(&text);
+}
+
+/* A task of the last stage leads, stage by stage, to the model's operation. */
+static void expect_trace(const struct derived *derived)
+{
+    const struct bp_outcome *outcome = &derived->outcome;
+    struct bp_trace_plan plan = {.n = outcome->n_snapshots};
+    struct bp_trace_link chain[BP_STAGE_N];
+    struct bp_err err = {0};
+    char text[BP_ID_TEXT];
+    size_t n = 0;
+    for (size_t i = 0; i < plan.n; i++) {
+        plan.ir[i] = outcome->snapshots[i].ir;
+        plan.digest[i] = outcome->snapshots[i].digest;
+    }
+    const struct bp_portable_ir *portable = plan.ir[BP_STAGE_PORTABLE].as.portable;
+    const uint32_t place = outcome->id.bytes[0] % portable->n_tasks;
+    bp_id_format(plan.n > BP_STAGE_CONCRETE ? &plan.ir[BP_STAGE_CONCRETE].as.concrete->commands[place].id
+                                            : &portable->tasks[place].id,
+                 text);
+    EXPECT(derived, bp_trace(&plan, text, chain, &n, &err) == 0, "trace of %s: %s", text, err.message);
+    EXPECT(derived, n == plan.n && chain[n - 1].stage == BP_STAGE_MODEL && chain[n - 1].id.kind == BP_ENTITY_OPERATION,
+           "the trace of %s does not reach the model's operation", text);
+    for (size_t i = 0; i + 1 < n; i++)
+        EXPECT(derived, strcmp(chain[i].name, portable->tasks[place].name) == 0, "the trace of %s passes %s", text,
+               chain[i].name);
 }
 
 void expect_committed(const struct derived *derived, const struct ref_request *request, const struct ref_plan *plan)
@@ -180,6 +232,8 @@ void expect_committed(const struct derived *derived, const struct ref_request *r
            derived->outcome.n_snapshots);
     expect_derivations(derived);
     expect_snapshots(derived, request, plan);
+    expect_facts(derived, plan);
+    expect_trace(derived);
     expect_replay(derived);
     expect_normal(derived);
 }

@@ -134,8 +134,13 @@ static json_t *model_of(struct gen *gen, const struct gen_shape *shape, uint64_t
     default:
         json_object_set_new(model, "position", json_string("none"));
     }
-    static const char *const flags[] = {"bias",           "qkv_bias",          "qk_norm",            "hidden_dropout",
-                                        "attention_dropout", "embedding_dropout", "tie_word_embeddings"};
+    static const char *const flags[] = {"bias",
+                                        "qkv_bias",
+                                        "qk_norm",
+                                        "hidden_dropout",
+                                        "attention_dropout",
+                                        "embedding_dropout",
+                                        "tie_word_embeddings"};
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
         put_flag(gen, model, flags[i], 50);
     return model;
@@ -212,15 +217,17 @@ json_t *gen_request(struct gen *gen, const struct gen_shape *shape)
         put_or_not(gen, strategy, "pipeline_parallel", stages, 1);
     }
     const uint64_t positions = integer(workload, shape->training ? "sequence_length" : "context_length");
-    json_object_set_new(request, "model", json_pack("{s:o}", "transformer",
-                                                    model_of(gen, shape, t, multiple(gen, stages, 5), positions)));
+    json_object_set_new(
+        request, "model",
+        json_pack("{s:o}", "transformer", model_of(gen, shape, t, multiple(gen, stages, 5), positions)));
     json_object_set_new(request, "workload", workload);
     json_object_set_new(request, "strategy", strategy);
     if (shape->target) {
         json_object_set_new(request, "target", json_object());
         put_word(gen, json_object_get(request, "target"), "kind", kinds, 2);
-        json_object_set_new(request, "deployment", json_pack("{s:I, s:I}", "devices", (json_int_t)(t + gen_range(gen, 0, 3)),
-                                                             "memory_bytes", (json_int_t)LARGEST));
+        json_object_set_new(request, "deployment",
+                            json_pack("{s:I, s:I}", "devices", (json_int_t)(t + gen_range(gen, 0, 3)), "memory_bytes",
+                                      (json_int_t)LARGEST));
     }
     return request;
 }

@@ -22,8 +22,8 @@ struct key {
 static const char dtypes[] = "float8 float16 bfloat16 float32 ";
 
 static const struct key request_keys[] = {
-    {"model", OBJECT, true, ANY, 0, 0, NULL},   {"workload", OBJECT, true, ANY, 0, 0, NULL},
-    {"strategy", OBJECT, true, ANY, 0, 0, NULL}, {"target", OBJECT, false, ANY, 0, 0, NULL},
+    {"model", OBJECT, true, ANY, 0, 0, NULL},       {"workload", OBJECT, true, ANY, 0, 0, NULL},
+    {"strategy", OBJECT, true, ANY, 0, 0, NULL},    {"target", OBJECT, false, ANY, 0, 0, NULL},
     {"deployment", OBJECT, false, ANY, 0, 0, NULL}, {0},
 };
 static const struct key model_keys[] = {
@@ -55,16 +55,11 @@ static const struct key transformer_keys[] = {
     {0},
 };
 static const struct key workload_keys[] = {
-    {"mode", WORD, true, ANY, 0, 0, "training inference "},
-    {"dtype", WORD, true, ANY, 0, 0, dtypes},
-    {"sequence_length", SIZE, true, TRAINING, SIZES},
-    {"micro_batch_size", SIZE, true, TRAINING, SIZES},
-    {"global_batch_size", SIZE, true, TRAINING, SIZES},
-    {"gradient_dtype", WORD, false, TRAINING, 0, 0, dtypes},
-    {"phase", WORD, true, INFERENCE, 0, 0, "prefill decode "},
-    {"batch_size", SIZE, true, INFERENCE, SIZES},
-    {"context_length", SIZE, true, INFERENCE, SIZES},
-    {0},
+    {"mode", WORD, true, ANY, 0, 0, "training inference "},    {"dtype", WORD, true, ANY, 0, 0, dtypes},
+    {"sequence_length", SIZE, true, TRAINING, SIZES},          {"micro_batch_size", SIZE, true, TRAINING, SIZES},
+    {"global_batch_size", SIZE, true, TRAINING, SIZES},        {"gradient_dtype", WORD, false, TRAINING, 0, 0, dtypes},
+    {"phase", WORD, true, INFERENCE, 0, 0, "prefill decode "}, {"batch_size", SIZE, true, INFERENCE, SIZES},
+    {"context_length", SIZE, true, INFERENCE, SIZES},          {0},
 };
 static const struct key strategy_keys[] = {
     {"tensor_parallel", SIZE, false, ANY, 1, 1024, NULL},
@@ -188,7 +183,8 @@ static void read_object(const struct oracle_reading *reading, enum object object
     char path[96];
     const char *name;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)reading->objects[object], name, value) {
+    json_object_foreach((json_t *)(uintptr_t)reading->objects[object], name, value)
+    {
         const struct key *key = find_key(reading, object, name);
         member(object, name, path);
         if (!key)
@@ -310,7 +306,8 @@ static void read_model(struct oracle_reading *reading)
     const char *name;
     json_t *value;
     char path[96];
-    json_object_foreach((json_t *)(uintptr_t)model, name, value) {
+    json_object_foreach((json_t *)(uintptr_t)model, name, value)
+    {
         (void)value;
         member(MODEL, name, path);
         add_if(reading->oracle, !find_key(reading, MODEL, name), "unknown_key", path);

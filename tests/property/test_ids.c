@@ -114,7 +114,8 @@ static void change_one(struct gen *gen, json_t *body)
     const char *batch = training ? "global_batch_size" : "batch_size";
     const json_int_t size = json_integer_value(json_object_get(workload, batch));
     if (deployment && gen_chance(gen, 40))
-        json_object_set_new(deployment, "memory_bytes", json_integer((INT64_C(1) << 52) + (json_int_t)gen_range(gen, 0, 99)));
+        json_object_set_new(deployment, "memory_bytes",
+                            json_integer((INT64_C(1) << 52) + (json_int_t)gen_range(gen, 0, 99)));
     else if (training && gen_chance(gen, 50))
         json_object_set_new(strategy, "recompute_activation",
                             json_boolean(!json_is_true(json_object_get(strategy, "recompute_activation"))));
@@ -129,8 +130,9 @@ START_TEST(test_ids__no_two_entities_share_one)
     for (unsigned i = 0; i < n; i++) {
         struct derived derived;
         struct gen gen = gen_of_case(5000000 + i);
-        derive(&derived, gen_request(&gen, &(struct gen_shape){
-                                               .bits = 10, .training = gen_chance(&gen, 60), .target = gen_chance(&gen, 70)}));
+        derive(&derived,
+               gen_request(&gen, &(struct gen_shape){
+                                     .bits = 10, .training = gen_chance(&gen, 60), .target = gen_chance(&gen, 70)}));
         ids.derived = &derived;
         for (int changes = 0; changes < 4; changes++) {
             EXPECT(&derived, derived.accepted && derived.outcome.state == BP_PLAN_COMMITTED, "%s",
@@ -177,8 +179,8 @@ START_TEST(test_ids__a_binding_changes_what_comes_after_it)
                    bp_stage_names[stage]);
         }
         EXPECT(&derived, !bp_digest_equal(&id, &derived.outcome.id), "another target is the same plan");
-        const json_int_t batch = json_integer_value(json_object_get(json_object_get(derived.body, "workload"),
-                                                                    "global_batch_size"));
+        const json_int_t batch =
+            json_integer_value(json_object_get(json_object_get(derived.body, "workload"), "global_batch_size"));
         json_object_set_new(json_object_get(derived.body, "workload"), "global_batch_size", json_integer(batch * 2));
         derive_again(&derived);
         for (enum bp_stage stage = 0; stage < BP_STAGE_N; stage++) {
@@ -191,6 +193,78 @@ START_TEST(test_ids__a_binding_changes_what_comes_after_it)
 }
 END_TEST
 
+/* Says in another way what the request says already, or says something that has no effect in it. */
+static void say_otherwise(struct gen *gen, json_t *body)
+{
+    json_t *strategy = json_object_get(body, "strategy"), *model = json_object_get(body, "model");
+    const json_t *degree = json_object_get(strategy, "tensor_parallel");
+    const bool alone = !degree || json_integer_value(degree) == 1;
+    const json_t *ranks = json_object_get(strategy, "data_parallel"),
+                 *stages = json_object_get(strategy, "pipeline_parallel");
+    const json_t *again = json_object_get(strategy, "recompute");
+    static const char *const schedules[] = {"none", "1f1b", "gpipe", "interleaved"};
+    model = json_object_get(model, "transformer");
+    if (!degree)
+        json_object_set_new(strategy, "tensor_parallel", json_integer(1));
+    if (alone)
+        json_object_set_new(strategy, "sequence_parallel", json_boolean(gen_chance(gen, 50)));
+    if (alone || !json_is_true(json_object_get(strategy, "sequence_parallel")) ||
+        (again && strcmp(json_string_value(again), "full") == 0))
+        json_object_set_new(strategy, "recompute_all_gather", json_boolean(gen_chance(gen, 50)));
+    if (!ranks || json_integer_value(ranks) == 1)
+        json_object_set_new(strategy, "zero_stage", json_integer((json_int_t)gen_range(gen, 0, 3)));
+    if (!stages || json_integer_value(stages) == 1)
+        json_object_set_new(strategy, "pipeline_schedule", json_string(schedules[gen_range(gen, 0, 3)]));
+    if (!json_object_get(model, "num_key_value_heads"))
+        json_object_set(model, "num_key_value_heads", json_object_get(model, "num_attention_heads"));
+    if (strcmp(json_string_value(json_object_get(model, "position")), "learned") != 0)
+        json_object_set_new(model, "max_position_embeddings", json_integer((json_int_t)gen_range(gen, 1, 9)));
+    if (!json_object_get(json_object_get(body, "workload"), "gradient_dtype"))
+        json_object_set_new(json_object_get(body, "workload"), "gradient_dtype", json_string("float32"));
+    /* The order of keys says nothing. */
+    json_object_set_new(body, "model", json_pack("{s:O}", "transformer", model));
+    json_t *workload = json_incref(json_object_get(body, "workload"));
+    json_object_del(body, "workload");
+    json_object_set_new(body, "workload", workload);
+}
+
+START_TEST(test_ids__what_means_the_same_is_the_same_plan)
+{
+    const unsigned n = gen_cases(400);
+    for (unsigned i = 0; i < n; i++) {
+        struct derived derived;
+        struct gen gen = gen_of_case(7000000 + i);
+        derive(&derived, gen_request(&gen, &(struct gen_shape){.bits = 8, .training = true, .target = false}));
+        EXPECT(&derived, derived.accepted, "%s", derived_findings(&derived));
+        const struct bp_digest id = derived.outcome.id;
+        say_otherwise(&gen, derived.body);
+        derive_again(&derived);
+        EXPECT(&derived, derived.accepted, "%s", derived_findings(&derived));
+        EXPECT(&derived, bp_digest_equal(&id, &derived.outcome.id), "the same said otherwise is another plan");
+        derived_release(&derived);
+    }
+}
+END_TEST
+
+/* The name is a label: part of the plan's id and of no snapshot. */
+START_TEST(test_ids__a_name_is_in_no_snapshot)
+{
+    struct derived derived;
+    struct bp_digest id, last;
+    struct gen gen = gen_of_case(8000000);
+    derive(&derived, gen_request(&gen, &(struct gen_shape){.bits = 8, .training = true, .target = true}));
+    id = derived.outcome.id;
+    last = digest_of(&derived, BP_STAGE_CONCRETE);
+    json_object_set_new(json_object_get(json_object_get(derived.body, "model"), "transformer"), "name",
+                        json_string("another"));
+    derive_again(&derived);
+    const struct bp_digest after = digest_of(&derived, BP_STAGE_CONCRETE);
+    EXPECT(&derived, bp_digest_equal(&last, &after), "the name is in a snapshot");
+    EXPECT(&derived, !bp_digest_equal(&id, &derived.outcome.id), "the name is not in the id");
+    derived_release(&derived);
+}
+END_TEST
+
 Suite *suite_ids(void)
 {
     Suite *suite = suite_create("ids");
@@ -198,6 +272,8 @@ Suite *suite_ids(void)
     tcase_set_timeout(tcase, 0); /* bounded by BP_PROPERTY_CASES */
     tcase_add_test(tcase, test_ids__no_two_entities_share_one);
     tcase_add_test(tcase, test_ids__a_binding_changes_what_comes_after_it);
+    tcase_add_test(tcase, test_ids__what_means_the_same_is_the_same_plan);
+    tcase_add_test(tcase, test_ids__a_name_is_in_no_snapshot);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -11,10 +11,13 @@
 #define GOLDEN "tests/golden"
 
 /* The models of the golden cases, from their publishers' configurations. */
-static const struct { const char *name, *transformer; } models[] = {
-    {"gpt2", "{\"hidden_size\": 768, \"num_hidden_layers\": 12, \"num_attention_heads\": 12,"
-             " \"intermediate_size\": 3072, \"activation\": \"gelu\", \"norm\": \"layernorm\", \"position\": \"learned\","
-             " \"bias\": true, \"hidden_dropout\": true, \"attention_dropout\": true}"},
+static const struct {
+    const char *name, *transformer;
+} models[] = {
+    {"gpt2",
+     "{\"hidden_size\": 768, \"num_hidden_layers\": 12, \"num_attention_heads\": 12,"
+     " \"intermediate_size\": 3072, \"activation\": \"gelu\", \"norm\": \"layernorm\", \"position\": \"learned\","
+     " \"bias\": true, \"hidden_dropout\": true, \"attention_dropout\": true}"},
     {"gpt3-175b", "{\"hidden_size\": 12288, \"num_hidden_layers\": 96, \"num_attention_heads\": 96,"
                   " \"intermediate_size\": 49152, \"activation\": \"gelu\", \"norm\": \"layernorm\","
                   " \"position\": \"learned\", \"hidden_dropout\": true, \"attention_dropout\": true}"},
@@ -110,7 +113,8 @@ static void expect_rest(const struct ref_plan *plan, const json_t *golden)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(json_object_get(golden, "totals"), key, value) {
+    json_object_foreach(json_object_get(golden, "totals"), key, value)
+    {
         struct ref_work total = ref_plan_total(plan, strcmp(key, "all") == 0 ? NULL : key, NULL);
         expect_work(key, value, &total);
     }

@@ -21,7 +21,7 @@ static json_t *object_at(json_t *body, size_t object)
 
 static json_t *odd_value(struct gen *gen)
 {
-    static const char *const words[] = {"",     "training", "inference",       "learned", "none",    "interleaved",
+    static const char *const words[] = {"",     "training", "inference",       "learned", "none",     "interleaved",
                                         "1f1b", "float8",   "reference-queue", "full",    "nonsense", "swiglu"};
     switch (gen_range(gen, 0, 13)) {
     case 0:
@@ -68,8 +68,8 @@ static void break_one(struct gen *gen, json_t *body)
     const char *key = some_key(gen, object);
     const json_t *old = json_object_get(broken, key);
     /* Another form of the model may only stand beside the one that is generated: alone it is for other tests. */
-    if (object == 1 && (strcmp(key, "transformer") == 0 ? json_object_size(broken) > 1
-                                                        : !json_object_get(broken, "transformer")))
+    if (object == 1 &&
+        (strcmp(key, "transformer") == 0 ? json_object_size(broken) > 1 : !json_object_get(broken, "transformer")))
         return;
     if (gen_chance(gen, 25))
         json_object_del(broken, key);
@@ -131,8 +131,7 @@ START_TEST(test_refusals__name_exactly_what_is_wrong)
     unsigned by_count[4] = {0};
     for (unsigned i = 0; i < n; i++) {
         struct gen gen = gen_of_case(4000000 + i);
-        const struct gen_shape shape = {
-            .bits = 8, .training = gen_chance(&gen, 60), .target = gen_chance(&gen, 60)};
+        const struct gen_shape shape = {.bits = 8, .training = gen_chance(&gen, 60), .target = gen_chance(&gen, 60)};
         json_t *body = gen_request(&gen, &shape);
         for (uint64_t faults = gen_range(&gen, 1, 4); faults > 0; faults--)
             break_one(&gen, body);

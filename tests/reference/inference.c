@@ -1,4 +1,4 @@
-/* One inference block: the table of formulas.md, line by line. */
+/* One inference block: the table of docs/formulas.md, line by line. */
 #include <string.h>
 
 #include "tests/reference/reference.h"
@@ -19,8 +19,7 @@ static int add(struct block *block, const char *name, const char *engine, struct
     work.read = wide_mul(wide_add(work.read, parameters), e);
     work.write = wide_mul(work.write, e);
     int index = (int)block->plan->n_tasks;
-    struct ref_task *task =
-        ref_plan_task(block->plan, name, block->r->prefill ? "prefill" : "decode", engine, &work);
+    struct ref_task *task = ref_plan_task(block->plan, name, block->r->prefill ? "prefill" : "decode", engine, &work);
     if (after >= 0)
         task->waits_for[after] = true;
     if (also >= 0)
@@ -71,7 +70,8 @@ static int add_attention(struct block *block, wide q, wide h_l, wide k_l)
                   (struct ref_work){wide_mul(r->rmsnorm ? 4 : 5, heads), heads, heads, 0},
                   wide_mul(r->rmsnorm ? 2 : 4, r->d), key, -1);
     if (r->rope)
-        key = add(block, "attention.rope", "vector", (struct ref_work){wide_mul(6, heads), heads, heads, 0}, 0, key, -1);
+        key =
+            add(block, "attention.rope", "vector", (struct ref_work){wide_mul(6, heads), heads, heads, 0}, 0, key, -1);
     int kv_write = add(block, "attention.kv_write", "vector",
                        (struct ref_work){0, wide_mul(2, keys), wide_mul(2, keys), 0}, 0, qkv, key);
     block->plan->tasks[kv_write].uses_kv_cache = block->plan->tasks[kv_write].writes_kv_cache = true;
@@ -116,8 +116,8 @@ void ref_inference_derive(const struct ref_request *r, struct ref_plan *plan)
 
     const wide boundary = PROD(bq, r->H, r->e), weights = wide_mul(block.weights, r->e);
     const wide kv_cache = PROD(2, r->b, r->c, r->d, k_l, r->e);
-    const wide unfused = larger(larger(PROD(bq, r->d, h_l + 2 * k_l), PROD(r->b, h_l, q, r->c)),
-                                wide_mul(r->gated ? 2 : 1, f));
+    const wide unfused =
+        larger(larger(PROD(bq, r->d, h_l + 2 * k_l), PROD(r->b, h_l, q, r->c)), wide_mul(r->gated ? 2 : 1, f));
     const wide workspace = wide_add(boundary, wide_mul(unfused, r->e));
     ref_plan_fact(plan, "weights", weights);
     ref_plan_fact(plan, "kv_cache", kv_cache);

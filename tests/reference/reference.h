@@ -17,14 +17,14 @@
 
 enum ref_recompute { REF_KEEP_ALL, REF_SELECTIVE, REF_FULL };
 
-/* The symbols of formulas.md; counts of elements unless said. */
+/* The symbols of docs/formulas.md; counts of elements unless said. */
 struct ref_request {
     bool training, prefill;
     wide H, L, h, k, d, F;
     bool gated, relu, rmsnorm, rope, bias, qkv_bias, qk_norm, hidden_dropout, attention_dropout;
-    wide B, S;  /* training: micro-batch and sequence */
-    wide b, c;  /* inference: batch and context */
-    wide e, g;  /* bytes per element of dtype, of gradient_dtype */
+    wide B, S; /* training: micro-batch and sequence */
+    wide b, c; /* inference: batch and context */
+    wide e, g; /* bytes per element of dtype, of gradient_dtype */
     wide t, dp, zero;
     bool sequence_parallel, gather_again, recompute_activation;
     enum ref_recompute recompute;
@@ -48,7 +48,8 @@ struct ref_task {
     bool uses_kv_cache, writes_kv_cache;
 };
 
-/* What a row contributes to memory. Bytes but for the parameters (elements); A and O only where formulas.md states them. */
+/* What a row contributes to memory. Bytes but for the parameters (elements); A and O only where docs/formulas.md states
+ * them. */
 struct ref_row {
     const char *name;
     wide parameters, A, O;

@@ -1,4 +1,4 @@
-/* One training block: the row table of formulas.md, and its emission and dependency rules read literally. */
+/* One training block: the row table of docs/formulas.md, and its emission and dependency rules read literally. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,8 @@ struct block {
     struct row rows[REF_ROWS];
     int n;
     wide h_l, k_l, X, Xs;
-    bool split, AG, selective, full; /* sequence parallelism in force; the gather is repeated; the rows of 8 to 10 are */
+    bool split, AG, selective,
+        full; /* sequence parallelism in force; the gather is repeated; the rows of 8 to 10 are */
 };
 
 /* The work of `operations; read; write` in elements, in bytes. */
@@ -279,10 +280,10 @@ static void wait_for_gradient(const struct block *b, int row, bool *waits)
 static struct ref_task *emit(struct block *b, struct row *row, const char *phase, const char *collective,
                              const struct ref_work *work, int *ret_task)
 {
-    const char *engine = collective                                       ? "collective"
-                         : strcmp(phase, "optimizer") == 0                ? "vector"
+    const char *engine = collective                                    ? "collective"
+                         : strcmp(phase, "optimizer") == 0             ? "vector"
                          : row->kind == LINEAR || row->kind == PRODUCT ? "matrix"
-                                                                          : "vector";
+                                                                       : "vector";
     if (ret_task)
         *ret_task = (int)b->plan->n_tasks;
     struct ref_task *task = ref_plan_task(b->plan, row->facts.name, phase, engine, work);
@@ -365,8 +366,7 @@ static void emit_optimizer(struct block *b)
         const wide P = row->facts.parameters, own = shard(r, P, 1), states = optimizer_state(r, P);
         if (P == 0)
             continue;
-        struct ref_work work = {wide_mul(11, own),
-                                SUM(wide_mul(own, r->g), states, r->e < 4 ? 0 : wide_mul(own, r->e)),
+        struct ref_work work = {wide_mul(11, own), SUM(wide_mul(own, r->g), states, r->e < 4 ? 0 : wide_mul(own, r->e)),
                                 wide_add(states, wide_mul(own, r->e)), 0};
         struct ref_task *task = emit(b, row, "optimizer", NULL, &work, NULL);
         task->waits_for[row->wgrad_task] = task->waits_for[row->agrad_task] = true;
@@ -433,10 +433,12 @@ static void use_buffers(struct block *b, size_t i, struct ref_buffer *const *buf
 
 static void add_buffers(struct block *b)
 {
-    static const struct { const char *role, *storage; } names[] = {
-        {"input", "device_local"},         {"output", "device_local"},
-        {"weights", "persistent"},         {"gradients", "persistent"},
-        {"optimizer_state", "persistent"}, {"activation_checkpoint", "transient"},
+    static const struct {
+        const char *role, *storage;
+    } names[] = {
+        {"input", "device_local"},           {"output", "device_local"},
+        {"weights", "persistent"},           {"gradients", "persistent"},
+        {"optimizer_state", "persistent"},   {"activation_checkpoint", "transient"},
         {"stored_activations", "transient"}, {"working_activations", "transient"},
     };
     struct ref_plan *plan = b->plan;

@@ -65,6 +65,26 @@ START_TEST(test_print__lines_stay_lines_and_are_indented)
 }
 END_TEST
 
+#define TEN "123456789 "
+#define FIFTY TEN TEN TEN TEN TEN
+
+START_TEST(test_print__long_lines_are_broken_at_blanks)
+{
+    bp_text_add_lines(&out, FIFTY FIFTY TEN "\n|" FIFTY FIFTY FIFTY "|\n", 1);
+    ck_assert_str_eq(bp_buf_string(&out), " " FIFTY TEN TEN TEN TEN "123456789\n " TEN "\n |" FIFTY FIFTY FIFTY "|\n");
+}
+END_TEST
+
+START_TEST(test_print__a_line_without_blanks_is_left_whole)
+{
+    char word[301] = "";
+    memset(word, 'x', sizeof word - 1);
+    bp_text_add_lines(&out, word, 0);
+    ck_assert_uint_eq(out.len, sizeof word);
+    ck_assert_ptr_eq(memchr(out.data, '\n', out.len), out.data + out.len - 1);
+}
+END_TEST
+
 static const struct {
     uint64_t bytes;
     const char *gib;
@@ -171,6 +191,8 @@ Suite *suite_print(void)
                         sizeof texts / sizeof *texts);
     tcase_add_test(tcase, test_print__a_nul_within_a_string_is_replaced);
     tcase_add_test(tcase, test_print__lines_stay_lines_and_are_indented);
+    tcase_add_test(tcase, test_print__long_lines_are_broken_at_blanks);
+    tcase_add_test(tcase, test_print__a_line_without_blanks_is_left_whole);
     tcase_add_loop_test(tcase, test_print__gib_are_exact_to_the_thousandth, 0, sizeof sizes / sizeof *sizes);
     tcase_add_loop_test(tcase, test_print__values_print_exactly, 0, sizeof values / sizeof *values);
     tcase_add_test(tcase, test_print__columns_align_and_empty_ones_are_left_out);

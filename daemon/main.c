@@ -1,0 +1,150 @@
+/* blueprintd: a list of starts and stops. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <systemd/sd-daemon.h>
+
+#include "common/base/version.h"
+#include "daemon/config.h"
+#include "daemon/http/http.h"
+#include "daemon/log.h"
+#include "daemon/service/service.h"
+
+enum { EXIT_STOPPED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+struct program {
+    struct bp_store *store;
+    struct bp_service *service;
+    struct bp_http *http;
+    struct bp_metrics metrics;
+};
+
+/* Signals are taken by the main thread alone, with sigtimedwait: every thread starts with them blocked. */
+static void block_signals(sigset_t *ret)
+{
+    sigemptyset(ret);
+    sigaddset(ret, SIGTERM);
+    sigaddset(ret, SIGINT);
+    pthread_sigmask(SIG_BLOCK, ret, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static int start(struct program *program, const struct bp_daemon_config *config, struct bp_err *err)
+{
+    const struct bp_store_options store = {.path = config->database};
+    if (bp_store_open(&store, &program->store, err))
+        return -1;
+    const struct bp_service_options service = {
+        .database = config->database,
+        .workers = config->workers,
+        .queue = config->queue,
+        .store = program->store,
+        .metrics = &program->metrics,
+    };
+    if (bp_service_start(&service, &program->service, err) || bp_service_recover(program->service, err))
+        return -1;
+    const struct bp_http_options http = {
+        .listen = (const struct sockaddr *)&config->listen,
+        .listen_size = config->listen_size,
+        .socket = config->socket,
+        .service = program->service,
+        .metrics = &program->metrics,
+    };
+    return bp_http_start(&http, &program->http, err);
+}
+
+static void stop(struct program *program)
+{
+    bp_http_stop(program->http);
+    bp_service_stop(program->service);
+    bp_store_close(program->store);
+    bp_service_free(program->service);
+}
+
+static void announce(const struct program *program, const struct bp_daemon_config *config)
+{
+    unsigned port = bp_http_port(program->http);
+    printf("blueprintd ready http://%s:%u\n", config->listen_host, port);
+    fflush(stdout);
+    sd_notify(0, "READY=1");
+    bp_log(BP_LOG_INFO, "serving",
+           BP_LOG_FIELDS(BP_LOG_TEXT("host", config->listen_host), BP_LOG_UINT("port", port),
+                         BP_LOG_TEXT("database", config->database), BP_LOG_UINT("workers", config->workers)));
+}
+
+/* Waits for a signal to stop. -1 when the store cannot be trusted any more, which only a new start can mend. */
+static int wait_for_end(const struct program *program, const sigset_t *signals)
+{
+    for (;;) {
+        const struct timespec second = {.tv_sec = 1};
+        struct bp_err err = {0};
+        int signal_number = sigtimedwait(signals, NULL, &second);
+        if (signal_number > 0) {
+            bp_log(BP_LOG_INFO, "stopping", BP_LOG_FIELDS(BP_LOG_TEXT("signal", strsignal(signal_number))));
+            return 0;
+        }
+        if (bp_store_ready(program->store, &err) && err.code == BP_E_storage_failed) {
+            bp_log_err(BP_LOG_ERROR, "the store failed", &err);
+            return -1;
+        }
+    }
+}
+
+static int run(const struct bp_daemon_config *config)
+{
+    static struct program program;
+    struct bp_err err = {0};
+    sigset_t signals;
+    bp_log_set_level(config->log_level);
+    block_signals(&signals);
+    if (start(&program, config, &err)) {
+        bp_log_err(BP_LOG_ERROR, "the daemon cannot run", &err);
+        stop(&program);
+        return EXIT_FAILED;
+    }
+    announce(&program, config);
+    int failed = wait_for_end(&program, &signals);
+    sd_notify(0, "STOPPING=1");
+    stop(&program);
+    bp_log(BP_LOG_INFO, "stopped", NULL);
+    return failed ? EXIT_FAILED : EXIT_STOPPED;
+}
+
+static int print_help(void)
+{
+    struct bp_buf text = {0};
+    bp_daemon_config_help(&text);
+    int status = fputs(bp_buf_string(&text), stdout) < 0 ? EXIT_FAILED : EXIT_STOPPED;
+    bp_buf_release(&text);
+    return status;
+}
+
+static int complain(const struct bp_problems *problems)
+{
+    for (size_t i = 0; i < problems->n; i++)
+        fprintf(stderr, "blueprintd: %s %s\n", problems->at[i].path, problems->at[i].message);
+    if (problems->out_of_memory)
+        fprintf(stderr, "blueprintd: no memory for the configuration\n");
+    fprintf(stderr, "Try 'blueprintd --help'.\n");
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bp_daemon_config config;
+    struct bp_problems problems = {0};
+    bp_daemon_config_read(argc, argv, &config, &problems);
+    int status;
+    if (!bp_problems_none(&problems))
+        status = complain(&problems);
+    else if (config.action == BP_ACTION_HELP)
+        status = print_help();
+    else if (config.action == BP_ACTION_VERSION)
+        status = puts("blueprintd " BP_VERSION) < 0 ? EXIT_FAILED : EXIT_STOPPED;
+    else
+        status = config.action == BP_ACTION_CHECK ? EXIT_STOPPED : run(&config);
+    bp_problems_release(&problems);
+    return status;
+}

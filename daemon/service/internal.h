@@ -1,0 +1,127 @@
+/* What the files of the service share. */
+#ifndef BP_SERVICE_INTERNAL_H
+#define BP_SERVICE_INTERNAL_H
+
+#include "common/pipeline.h"
+#include "common/view/plan.h"
+#include "daemon/jobs/workers.h"
+#include "daemon/service/cache.h"
+#include "daemon/service/claims.h"
+#include "daemon/service/service.h"
+
+struct bp_service {
+    struct bp_store *store;
+    struct bp_metrics *metrics;
+    struct bp_job_queue queue;
+    struct bp_workers workers;
+    struct bp_claims claims;
+    struct bp_cache bodies;         /* digest of a raw body: the 200 of its committed plan */
+    struct bp_cache snapshots;      /* digest: the canonical bytes, checked */
+    atomic_uint_fast64_t n_replays; /* makes their ids differ */
+
+    /* The HTTP thread's: which version of the database files was seen last. */
+    char *files[2]; /* the database and its write-ahead log */
+    struct {
+        int64_t changed_at, size;
+    } seen[2];
+    uint64_t version, looked_at;
+};
+
+/* Microseconds since 1970, as the store counts. */
+int64_t bp_now_us(void);
+
+/* What a worker keeps between jobs. */
+struct bp_service_worker {
+    struct bp_store_packer *packer;
+};
+
+/* ---- record.c: plans as JSON ---- */
+
+/* The plan of a store's record, `with_derivations` or as a list shows it. */
+void bp_record_write(struct bp_writer *writer, const struct bp_store_plan *plan, bool with_derivations);
+
+/* A plan in flight. */
+void bp_record_view_write(struct bp_writer *writer, const struct bp_claim_view *view);
+
+/* The answer to whoever asked for the plan: `status` with the record, the model_extra members (or NULL) within its
+ * `model`. `record` is the text of bp_record_write. */
+struct bp_answer *bp_record_answer(int status, const char *record, size_t n, const char *model_extra);
+
+/* The answer that a stored plan is to a POST: 200, 422 of a rejected one. */
+struct bp_answer *bp_record_repeat(const struct bp_store_plan *plan, const char *model_extra);
+
+/* problem+json of a plan that was rejected or failed. */
+struct bp_answer *bp_record_refusal(const struct bp_digest *id, const struct bp_problems *diagnostics);
+
+/* The JSON members `family`, `ignored` and `assumed`; owned by the caller; NULL when memory ran out. */
+char *bp_record_model_extra(const struct bp_config *config);
+
+/* ---- plan_work.c: on workers and the store's writer ---- */
+
+/* Hands a claim that is in the table to the workers. On failure it is still the caller's. */
+int bp_plan_enqueue(struct bp_claim *claim, struct bp_err *err);
+
+/* Puts a durable claim's request on disk as a job, in place of the job `supersedes` when that is not NULL; then answers
+ * 202 to the waiters that want no more and hands it to the workers. */
+void bp_plan_accept(struct bp_claim *claim, const struct bp_digest *supersedes);
+
+/* The claim falls, and every waiter is told `err`. Frees it. */
+void bp_plan_give_up(struct bp_claim *claim, const struct bp_err *err);
+
+/* The answer to who is content with acceptance. */
+struct bp_answer *bp_plan_accepted(const struct bp_claim_view *view, const char *model_extra);
+
+/* Takes what a waiter brought from it, and wakes it. */
+void bp_service_wake(struct bp_waiter *waiter, struct bp_answer *answer);
+
+/* ---- errand.c: work of a worker for one waiter ---- */
+
+struct bp_errand {
+    struct bp_job job;
+    struct bp_service *service;
+    struct bp_waiter *waiter; /* under the claims' lock; NULL when it left */
+    /* On a worker: the answer, or NULL when bp_errand_finish will be called later. */
+    struct bp_answer *(*run)(struct bp_errand *errand);
+    struct bp_digest plan, other;
+    char entity[64];
+    /* A replay's, until it is stored. */
+    struct bp_store_unit unit;
+    struct bp_store_replay replay;
+    struct bp_buf record;
+};
+
+/* Queues a copy of the errand for the waiter. NULL when it was queued, else the refusal. */
+struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_errand *errand, struct bp_waiter *waiter);
+
+/* Wakes the waiter, if there still is one, and frees the errand. */
+void bp_errand_finish(struct bp_errand *errand, struct bp_answer *answer);
+
+bool bp_errand_leave(struct bp_service *service, struct bp_waiter *waiter);
+void bp_errand_free(struct bp_errand *errand);
+
+/* ---- snapshots.c ---- */
+
+/* Reads all of a plan's snapshots, checked, and decodes them into `arena`. */
+struct bp_trace_plan;
+int bp_snapshots_decode(struct bp_service *service, const struct bp_store_plan *plan, struct bp_arena *arena,
+                        struct bp_trace_plan *ret, struct bp_err *err);
+
+/* ---- service.c ---- */
+
+/* The body that was written, or the problem: `err` when it is set already, else what the writer finds. */
+struct bp_answer *bp_service_written(struct bp_writer *writer, int status, struct bp_err *err);
+
+/* The member `next` of a page: the cursor or null. */
+void bp_service_write_next(struct bp_writer *writer, const char *next);
+
+/* The id that `text` names, or NULL and in `*ret_refusal` why not. */
+bool bp_service_find(struct bp_service *service, enum bp_store_kind kind, const char *text, struct bp_digest *ret,
+                     struct bp_answer **ret_refusal);
+
+/* ---- recovery.c ---- */
+
+/* The request of a job of kind "plan". */
+int bp_service_job_request(const struct bp_store_job *job, struct bp_arena *arena, struct bp_request *ret,
+                           struct bp_err *err);
+
+#endif

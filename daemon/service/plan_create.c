@@ -1,0 +1,149 @@
+/* A POST of a plan request, on the HTTP thread. */
+#include <stdlib.h>
+
+#include "daemon/service/internal.h"
+
+/* A request being read. */
+struct reading {
+    struct bp_arena arena;
+    struct bp_request request;
+    struct bp_config config;
+    struct bp_digest id;
+    char *model_extra;
+};
+
+/* A model whose features are not modelled was counted all the same. */
+static struct bp_answer *refuse(const struct bp_problems *problems, const struct bp_config *config)
+{
+    struct bp_problem_extra extra = {0};
+    for (size_t i = 0; i < problems->n && config->has_parameters; i++)
+        if (problems->at[i].code == BP_E_unsupported_feature) {
+            extra.family = config->family;
+            extra.parameters = config->count.total;
+        }
+    return bp_problem(problems, &extra);
+}
+
+/* NULL when the text is a request to be planned; else the refusal. */
+static struct bp_answer *read_request(const char *body, size_t n, struct reading *reading)
+{
+    struct bp_json_position position;
+    struct bp_problems problems = {0};
+    struct bp_err err = {0};
+    struct bp_answer *refusal = NULL;
+    json_t *json = bp_json_parse(body, n, &position, &err);
+    if (!json)
+        return bp_problem_of(&err, &(struct bp_problem_extra){.position = &position});
+    if (bp_request_read(json, &reading->arena, &problems, &reading->request, &reading->config) < 0)
+        refusal = bp_problem_say(BP_E_out_of_memory, "", "no memory for the request");
+    else if (!bp_problems_none(&problems))
+        refusal = refuse(&problems, &reading->config);
+    else if (bp_pipeline_plan_id(&reading->request, &reading->id, &err))
+        refusal = bp_problem_of(&err, NULL);
+    else if (!(reading->model_extra = bp_record_model_extra(&reading->config)))
+        refusal = bp_problem_say(BP_E_out_of_memory, "", "no memory for the answer");
+    bp_problems_release(&problems);
+    json_decref(json);
+    return refusal;
+}
+
+/* The claimant looks into the store. NULL when the plan is to be derived. */
+static struct bp_answer *look_up(struct bp_service *service, struct bp_claim *claim, struct bp_waiter *waiter)
+{
+    struct bp_arena arena = {0};
+    struct bp_store_plan stored;
+    struct bp_err err = {0};
+    struct bp_answer *answer = NULL;
+    if (bp_store_plan_read(service->store, &claim->id, &arena, &stored, &err)) {
+        if (err.code != BP_E_not_found)
+            answer = bp_problem_of(&err, NULL);
+    } else if (stored.state != BP_STORE_FAILED) {
+        answer = bp_record_repeat(&stored, waiter->model_extra);
+        if (answer->status == 200)
+            bp_cache_put(&service->bodies, &waiter->body, answer, 0);
+    }
+    bp_arena_release(&arena);
+    return answer;
+}
+
+/* Starts the derivation. NULL when the waiter will be woken. */
+static struct bp_answer *start(struct bp_service *service, struct bp_claim *claim, struct bp_waiter *waiter)
+{
+    struct bp_err err = {0};
+    if (bp_store_ready(service->store, &err))
+        return bp_problem_of(&err, NULL);
+    if (waiter->wants_acceptance) {
+        if (!bp_claims_make_durable(&service->claims, claim, service->queue.limit)) {
+            bp_metrics_count(service->metrics, BP_COUNTER_QUEUE_FULL);
+            return bp_problem_say(BP_E_queue_full, "", "%zu accepted plans are waiting already", service->queue.limit);
+        }
+        bp_plan_accept(claim, NULL);
+        return NULL;
+    }
+    if (bp_plan_enqueue(claim, &err) == 0)
+        return NULL;
+    if (err.code == BP_E_queue_full)
+        bp_metrics_count(service->metrics, BP_COUNTER_QUEUE_FULL);
+    return bp_problem_of(&err, NULL);
+}
+
+/* The claim falls before anything was begun: only its claimant can be waiting, for nobody joins but on this thread. */
+static void drop(struct bp_service *service, struct bp_claim *claim)
+{
+    bp_claims_fall(&service->claims, claim);
+    bp_claim_free(claim);
+}
+
+static struct bp_answer *join_or_derive(struct bp_service *service, struct reading *reading, struct bp_waiter *waiter)
+{
+    struct bp_err err = {0};
+    struct bp_answer *answer = NULL;
+    struct bp_claim_view view;
+    struct bp_claim *claim = bp_claim_new(service, &reading->id, &reading->request, &reading->arena, &err);
+    if (!claim)
+        return bp_problem_of(&err, NULL);
+    claim->created_at = bp_now_us();
+    switch (bp_claims_join(&service->claims, claim, waiter, &view)) {
+    case BP_JOIN_JOINED:
+        bp_metrics_count(service->metrics, BP_COUNTER_PLANS_JOINED);
+        bp_claim_free(claim);
+        break;
+    case BP_JOIN_ACCEPTED:
+        answer = bp_plan_accepted(&view, waiter->model_extra);
+        bp_claim_free(claim);
+        break;
+    case BP_JOIN_CLAIMED:
+        answer = look_up(service, claim, waiter);
+        if (!answer)
+            answer = start(service, claim, waiter);
+        if (answer)
+            drop(service, claim);
+        break;
+    }
+    return answer;
+}
+
+struct bp_answer *bp_service_plan_create(struct bp_service *service, const char *body, size_t n, bool async,
+                                         struct bp_waiter *waiter)
+{
+    struct reading reading = {0};
+    bp_digest_of(body, n, &waiter->body);
+    struct bp_answer *answer = bp_cache_get(&service->bodies, &waiter->body, NULL);
+    if (answer) {
+        bp_metrics_count(service->metrics, BP_COUNTER_REPEATS);
+        return answer;
+    }
+    answer = read_request(body, n, &reading);
+    if (!answer) {
+        /* The waiter's from here on: once it waits, whoever wakes it frees it. */
+        waiter->model_extra = reading.model_extra;
+        waiter->wants_acceptance = async;
+        answer = join_or_derive(service, &reading, waiter);
+        if (answer) {
+            free(waiter->model_extra);
+            waiter->model_extra = NULL;
+        }
+    }
+    bp_arena_release(&reading.arena);
+    return answer;
+}

@@ -1,0 +1,125 @@
+/* What was accepted with a 202 and not finished before the daemon stopped is taken up again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/log.h"
+#include "daemon/service/internal.h"
+
+/* How often a job may begin to run. */
+enum { ATTEMPTS_MAX = 2, PAGE = 64 };
+
+int bp_service_job_request(const struct bp_store_job *job, struct bp_arena *arena, struct bp_request *ret,
+                           struct bp_err *err)
+{
+    struct bp_json_position position;
+    struct bp_problems problems = {0};
+    struct bp_config config;
+    json_t *json = bp_json_parse(job->request.at ? job->request.at : "", job->request.n, &position, err);
+    if (!json)
+        return -1;
+    int ret_code = 0;
+    if (bp_request_read(json, arena, &problems, ret, &config) < 0)
+        ret_code = bp_fail(err, BP_E_out_of_memory, "", "no memory for the request of a job");
+    else if (!bp_problems_none(&problems))
+        ret_code =
+            bp_fail(err, problems.n ? problems.at[0].code : BP_E_out_of_memory, problems.n ? problems.at[0].path : "",
+                    "%s", problems.n ? problems.at[0].message : "no memory for the problems");
+    bp_problems_release(&problems);
+    json_decref(json);
+    return ret_code;
+}
+
+/* A job that is not run again. Frees itself on the writer. */
+struct ending {
+    struct bp_store_unit unit;
+    struct bp_store_job_change change;
+};
+
+static void ended(struct bp_store_unit *unit, const struct bp_err *err)
+{
+    if (err)
+        bp_log_err(BP_LOG_ERROR, "a job could not be ended", err);
+    free(unit->data);
+}
+
+static int end_job(struct bp_service *service, const struct bp_store_job_change *change, struct bp_err *err)
+{
+    struct ending *ending = malloc(sizeof *ending);
+    if (!ending)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory to end a job");
+    *ending = (struct ending){.change = *change};
+    ending->unit = (struct bp_store_unit){.change = &ending->change, .done = ended, .data = ending};
+    bp_store_submit(service->store, &ending->unit);
+    return 0;
+}
+
+static int give_up(struct bp_service *service, const struct bp_digest *id, const char *why, struct bp_err *err)
+{
+    char text[BP_DIGEST_TEXT];
+    bp_digest_format(id, text);
+    bp_log(BP_LOG_WARNING, "a job is given up", BP_LOG_FIELDS(BP_LOG_TEXT("plan", text), BP_LOG_TEXT("why", why)));
+    const struct bp_store_job_change change = {.id = *id, .state = BP_STORE_JOB_FAILED, .at = bp_now_us()};
+    return end_job(service, &change, err);
+}
+
+/* The claim of the job is there already: two jobs of older passes have come to one id. */
+static int supersede(struct bp_service *service, const struct bp_digest *old, const struct bp_digest *by,
+                     struct bp_err *err)
+{
+    const struct bp_store_job_change change = {
+        .id = *old, .state = BP_STORE_JOB_SUPERSEDED, .superseded_by = *by, .at = bp_now_us()};
+    return bp_digest_equal(old, by) ? 0 : end_job(service, &change, err);
+}
+
+static int take_up(struct bp_service *service, const struct bp_store_job *job, struct bp_err *err)
+{
+    struct bp_arena arena = {0};
+    struct bp_request request;
+    struct bp_digest id;
+    struct bp_err wrong = {0};
+    struct bp_claim_view view;
+    if (strcmp(job->kind, "plan") != 0)
+        return give_up(service, &job->id, "its kind is not known", err);
+    if (job->attempts >= ATTEMPTS_MAX)
+        return give_up(service, &job->id, "it was begun twice and never ended", err);
+    if (bp_service_job_request(job, &arena, &request, &wrong) || bp_pipeline_plan_id(&request, &id, &wrong)) {
+        bp_arena_release(&arena);
+        return wrong.code == BP_E_out_of_memory ? bp_fail(err, wrong.code, "", "%s", wrong.message)
+                                                : give_up(service, &job->id, wrong.message, err);
+    }
+    struct bp_claim *claim = bp_claim_new(service, &id, &request, &arena, err);
+    if (!claim)
+        return -1;
+    claim->created_at = job->created_at;
+    if (bp_claims_join(&service->claims, claim, NULL, &view) != BP_JOIN_CLAIMED) {
+        bp_claim_free(claim);
+        return supersede(service, &job->id, &id, err);
+    }
+    bp_claims_make_durable(&service->claims, claim, SIZE_MAX);
+    bp_plan_accept(claim, bp_digest_equal(&id, &job->id) ? NULL : &job->id);
+    return 0;
+}
+
+int bp_service_recover(struct bp_service *service, struct bp_err *err)
+{
+    int64_t after = 0;
+    uint64_t taken = 0;
+    size_t n = PAGE;
+    while (n == PAGE) {
+        struct bp_arena arena = {0};
+        struct bp_store_job_page page;
+        int failed = bp_store_jobs_unfinished(service->store, after, PAGE, &arena, &page, err);
+        for (size_t i = 0; !failed && i < page.n; i++) {
+            failed = take_up(service, &page.jobs[i], err);
+            after = page.jobs[i].seq;
+        }
+        n = failed ? 0 : page.n;
+        taken += n;
+        bp_arena_release(&arena);
+        if (failed)
+            return -1;
+    }
+    if (taken)
+        bp_log(BP_LOG_INFO, "jobs taken up again", BP_LOG_FIELDS(BP_LOG_UINT("jobs", taken)));
+    return 0;
+}

@@ -1,0 +1,200 @@
+#include "daemon/service/service.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/service/internal.h"
+
+/* Bounds of what is kept for repeats. */
+enum { BODIES_MAX = 4096, SNAPSHOTS_MAX = 4096 };
+static const uint64_t bodies_bytes = UINT64_C(32) << 20, snapshots_bytes = UINT64_C(96) << 20;
+
+int64_t bp_now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void worker_memory_free(void *data)
+{
+    struct bp_service_worker *memory = data;
+    bp_store_packer_free(memory->packer);
+    free(memory);
+}
+
+static void *worker_memory_new(void)
+{
+    struct bp_service_worker *memory = calloc(1, sizeof *memory);
+    if (memory && !(memory->packer = bp_store_packer_new())) {
+        free(memory);
+        return NULL;
+    }
+    return memory;
+}
+
+/* The database and its log by the names SQLite gives them. */
+static int name_files(struct bp_service *service, const char *database, struct bp_err *err)
+{
+    char *path = realpath(database, NULL);
+    size_t n = path ? strlen(path) : 0;
+    char *wal = path ? malloc(n + sizeof "-wal") : NULL;
+    if (!wal) {
+        free(path);
+        return bp_fail(err, BP_E_storage_failed, "", "the database file cannot be named");
+    }
+    memcpy(wal, path, n);
+    memcpy(wal + n, "-wal", sizeof "-wal");
+    service->files[0] = path;
+    service->files[1] = wal;
+    return 0;
+}
+
+void bp_service_free(struct bp_service *service)
+{
+    if (!service)
+        return;
+    for (struct bp_job *job; (job = bp_job_queue_drain(&service->queue)) != NULL;)
+        if (job->lane == BP_LANE_REST)
+            bp_errand_free((struct bp_errand *)(void *)job); /* a plan's job is freed with its claim */
+    bp_claims_release(&service->claims);
+    bp_cache_release(&service->bodies);
+    bp_cache_release(&service->snapshots);
+    bp_job_queue_release(&service->queue);
+    free(service->files[0]);
+    free(service->files[1]);
+    free(service);
+}
+
+int bp_service_start(const struct bp_service_options *options, struct bp_service **ret, struct bp_err *err)
+{
+    struct bp_service *service = calloc(1, sizeof *service);
+    if (!service)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the service");
+    service->store = options->store;
+    service->metrics = options->metrics;
+    service->version = 1;
+    if (bp_cache_init(&service->bodies, BODIES_MAX, bodies_bytes, err)) {
+        free(service);
+        return -1;
+    }
+    if (bp_cache_init(&service->snapshots, SNAPSHOTS_MAX, snapshots_bytes, err)) {
+        bp_cache_release(&service->bodies);
+        free(service);
+        return -1;
+    }
+    bp_claims_init(&service->claims);
+    bp_job_queue_init(&service->queue, options->queue);
+    if (name_files(service, options->database, err) ||
+        bp_workers_start(&service->workers, &service->queue, options->workers, worker_memory_new, worker_memory_free,
+                         err)) {
+        bp_service_free(service);
+        return -1;
+    }
+    *ret = service;
+    return 0;
+}
+
+void bp_service_stop(struct bp_service *service)
+{
+    if (!service)
+        return;
+    bp_job_queue_close(&service->queue);
+    bp_workers_stop(&service->workers);
+}
+
+bool bp_service_leave(struct bp_service *service, struct bp_waiter *waiter)
+{
+    unsigned cancelled = 0;
+    bool left = bp_claims_leave(&service->claims, &service->queue, waiter, &cancelled);
+    if (cancelled)
+        bp_metrics_count(service->metrics, BP_COUNTER_PLANS_CANCELLED);
+    if (!left)
+        left = bp_errand_leave(service, waiter);
+    if (left) {
+        free(waiter->model_extra);
+        waiter->model_extra = NULL;
+    }
+    return left;
+}
+
+/* ---- Bodies ---- */
+
+struct bp_answer *bp_service_written(struct bp_writer *writer, int status, struct bp_err *err)
+{
+    if (err->code == BP_OK && bp_writer_finish(writer, err) == 0)
+        return bp_answer_new(status, BP_MEDIA_JSON, writer->out);
+    bp_buf_release(writer->out);
+    return bp_problem_of(err, NULL);
+}
+
+void bp_service_write_next(struct bp_writer *writer, const char *next)
+{
+    bp_writer_key(writer, "next");
+    if (*next)
+        bp_writer_string(writer, next);
+    else
+        bp_writer_null(writer);
+}
+
+/* ---- Ids in URLs ---- */
+
+static struct bp_answer *refusal_of(const struct bp_err *err, const struct bp_store_candidates *candidates)
+{
+    struct bp_problem_extra extra = {0};
+    if (err->code == BP_E_ambiguous_prefix && candidates->n > 1) {
+        extra.candidates = candidates->at;
+        extra.n_candidates = candidates->n;
+    }
+    return bp_problem_of(err, &extra);
+}
+
+/* Plans in flight that no row stands for yet have ids as well. */
+static bool find_in_flight(struct bp_service *service, const char *text, struct bp_digest *ret)
+{
+    static const char prefix[] = "sha256:";
+    if (strncmp(text, prefix, sizeof prefix - 1) == 0)
+        text += sizeof prefix - 1;
+    return bp_claims_find(&service->claims, text, ret, 1) == 1;
+}
+
+bool bp_service_find(struct bp_service *service, enum bp_store_kind kind, const char *text, struct bp_digest *ret,
+                     struct bp_answer **ret_refusal)
+{
+    struct bp_store_candidates candidates = {0};
+    struct bp_err err = {0};
+    if (bp_store_find(service->store, kind, text, ret, &candidates, &err) == 0)
+        return true;
+    if (err.code == BP_E_not_found && kind == BP_STORE_PLANS && find_in_flight(service, text, ret))
+        return true;
+    *ret_refusal = refusal_of(&err, &candidates);
+    return false;
+}
+
+/* ---- How it is ---- */
+
+struct bp_answer *bp_service_ready(struct bp_service *service)
+{
+    static const char body[] = "{\"status\":\"ready\"}";
+    struct bp_err err = {0};
+    if (bp_store_ready(service->store, &err))
+        return bp_problem_of(&err, NULL);
+    if (bp_job_queue_is_full(&service->queue, BP_LANE_PLANS))
+        return bp_problem_say(BP_E_queue_full, "", "no more plans can wait");
+    return bp_answer_static(200, BP_MEDIA_JSON, body, sizeof body - 1);
+}
+
+void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N])
+{
+    struct bp_store_stats stats;
+    bp_store_stats(service->store, &stats);
+    gauges[BP_GAUGE_QUEUE_DEPTH] = bp_job_queue_depth(&service->queue);
+    gauges[BP_GAUGE_QUEUE_LIMIT] = service->queue.limit;
+    gauges[BP_GAUGE_WORKERS] = service->workers.n;
+    gauges[BP_GAUGE_WORKERS_BUSY] = atomic_load(&service->workers.n_busy);
+    gauges[BP_GAUGE_IN_FLIGHT] = bp_claims_count(&service->claims);
+    gauges[BP_GAUGE_CACHE_BYTES] = bp_cache_bytes(&service->bodies) + bp_cache_bytes(&service->snapshots);
+    gauges[BP_GAUGE_STORE_BYTES] = stats.database_bytes;
+    gauges[BP_GAUGE_WAL_BYTES] = stats.wal_bytes;
+}

@@ -1,0 +1,73 @@
+/* Laws are held to by pass: one id can stand for two formulas, of training and of inference. */
+#include "tests/unit/mutations.h"
+
+static void pad_the_layout(struct spoiled *copy)
+{
+    ((struct bp_concrete_buffer *)copy->concrete->buffers)[1].offset.n += 16;
+}
+
+static void queue_twice(struct spoiled *copy)
+{
+    copy->concrete->queues[BP_QUEUE_HOST] = list_of(copy, 1, (uint32_t[]){0});
+}
+
+#define D(law) .id = law, .stage = BP_STAGE_DISTRIBUTED
+#define P(law) .id = law, .stage = BP_STAGE_PORTABLE
+#define C(law) .id = law, .stage = BP_STAGE_CONCRETE
+#define OPERATIONS(task_name) .part = TASK, .name = task_name, FLIP(struct bp_distributed_task, work.operations)
+#define PARAMETERS(row_name) .part = LAYER, .name = row_name, FLIP(struct bp_distributed_layer, parameters)
+#define MEMORY(fact) .at = offsetof(struct bp_distributed_ir, memory) + BP_MEMORY_##fact * sizeof(struct bp_bytes)
+#define SIZE(role_name) .part = BUFFER, .name = role_name, FLIP(struct bp_portable_buffer, size)
+static const struct mutation rows[] = {
+    {D("law.qkv"), .path = "/tasks", OPERATIONS("attention.query.forward")},
+    {D("law.qkv_grouped"), .plan = SHARDED, .path = "/tasks", OPERATIONS("attention.key.forward")},
+    {D("law.attention_matmul"), .path = "/tasks", OPERATIONS("attention.scores.forward")},
+    {D("law.attention_matmul_heads"), .plan = SHARDED, .path = "/tasks", OPERATIONS("attention.context.forward")},
+    {D("law.attention_output"), .path = "/tasks", OPERATIONS("attention.output.forward")},
+    {D("law.mlp"), .path = "/tasks", OPERATIONS("mlp.down.forward")},
+    {D("law.mlp_gated"), .plan = SHARDED, .path = "/tasks", OPERATIONS("mlp.gate.forward")},
+    {D("law.backward"), .path = "/tasks", OPERATIONS("mlp.up.weight_gradient")},
+    {D("law.recompute"), .plan = FULL, .path = "/tasks", OPERATIONS("mlp.up.recompute")},
+    {D("law.recompute"), .plan = SHARDED, .path = "/tasks", OPERATIONS("attention.softmax.recompute")},
+    {D("law.stored_activations"), .plan = SHARDED, .path = "/memory/stored_activations", MEMORY(STORED_ACTIVATIONS)},
+    {D("law.korthikanti"), .path = "/memory/stored_activations", MEMORY(STORED_ACTIVATIONS)},
+    {D("law.checkpoint"), .plan = FULL, .path = "/memory/activation_checkpoint", MEMORY(ACTIVATION_CHECKPOINT)},
+    {D("law.state_18_bytes"), .path = "/memory", MEMORY(OPTIMIZER)},
+    {D("law.state_sharded"), .plan = SHARDED, .path = "/memory", MEMORY(OPTIMIZER)},
+    {D("law.tensor_payload"), .path = "/tasks", .part = TASK, .name = "mlp.output_collective.forward.all_reduce",
+     FLIP(struct bp_distributed_task, work.message)},
+    {D("law.tensor_reduction"), .path = "/tasks", OPERATIONS("mlp.output_collective.forward.all_reduce")},
+    {D("law.parameters"), .path = "/layers", PARAMETERS("mlp.up")},
+    {D("law.qkv"), .plan = PREFILL, .path = "/tasks", OPERATIONS("attention.qkv")},
+    {D("law.qkv_grouped"), .plan = DECODE, .path = "/tasks", OPERATIONS("attention.qkv")},
+    {D("law.attention"), .plan = PREFILL, .path = "/tasks", OPERATIONS("attention.core")},
+    {D("law.attention_heads"), .plan = DECODE, .path = "/tasks", OPERATIONS("attention.core")},
+    {D("law.attention_output"), .plan = DECODE, .path = "/tasks", OPERATIONS("attention.output")},
+    {D("law.mlp"), .plan = PREFILL, .path = "/tasks", OPERATIONS("mlp.up")},
+    {D("law.mlp_gated"), .plan = DECODE, .path = "/tasks", OPERATIONS("mlp.gate")},
+    {D("law.exact_work"), .plan = DECODE, .path = "/tasks", OPERATIONS("attention.rope")},
+    {D("law.kv_cache"), .plan = PREFILL, .path = "/memory/kv_cache", MEMORY(KV_CACHE)},
+    {D("law.kv_cache_grouped"), .plan = DECODE, .path = "/memory/kv_cache", MEMORY(KV_CACHE)},
+    {D("law.workspace"), .plan = PREFILL, .path = "/memory/workspace", MEMORY(WORKSPACE)},
+    {D("law.workspace_grouped"), .plan = DECODE, .path = "/memory/workspace", MEMORY(WORKSPACE)},
+    {D("law.tensor_payload"), .plan = DECODE, .path = "/tasks", .part = TASK, .name = "mlp.all_reduce",
+     FLIP(struct bp_distributed_task, work.message)},
+    {D("law.tensor_reduction"), .plan = DECODE, .path = "/tasks", OPERATIONS("mlp.all_reduce")},
+    {D("law.parameters"), .plan = DECODE, .path = "/layers", PARAMETERS("mlp.up")},
+    {P("law.activation_reduction"), .path = "/buffers", SIZE("stored_activations")},
+    {P("law.work_conservation"), .path = "/tasks", .part = TASK, .name = "mlp.up.forward",
+     FLIP(struct bp_portable_task, work.operations)},
+    {P("law.resource_projection"), .path = "/tasks", .part = TASK, .name = "mlp.up.forward",
+     FLIP(struct bp_portable_task, resources.memory)},
+    {P("law.capacity"), .plan = DECODE, .path = "/buffers", SIZE("workspace")},
+    {P("law.work_conservation"), .plan = DECODE, .path = "/tasks", .part = TASK, .name = "mlp.up",
+     FLIP(struct bp_portable_task, work.read)},
+    {P("law.resource_projection"), .plan = DECODE, .path = "/tasks", .part = TASK, .name = "mlp.up",
+     FLIP(struct bp_portable_task, resources.compute)},
+    {C("law.layout"), .path = "/buffers", .spoil = pad_the_layout},
+    {C("law.queue_partition"), .path = "/extension/queues", .spoil = queue_twice},
+    {C("law.layout"), .plan = SHARDED, .path = "/buffers", .spoil = pad_the_layout},
+    {C("law.slot_issue"), .plan = SHARDED, .path = "/extension/issue", .part = ISSUE, .place = 3,
+     FLIP(struct bp_slot_issue, cycle)},
+};
+const struct mutation_group law_mutations = MUTATIONS(rows);
