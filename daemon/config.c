@@ -256,7 +256,8 @@ static void help_line(struct bp_buf *out, const char *option, const char *argume
 
 void bp_daemon_config_help(struct bp_buf *out)
 {
-    bp_buf_addstr(out, "usage: blueprintd [OPTION...]\n\nPlans Transformer jobs over HTTP and keeps what it derived.\n\n");
+    bp_buf_addstr(out,
+                  "usage: blueprintd [OPTION...]\n\nPlans Transformer jobs over HTTP and keeps what it derived.\n\n");
     for (int i = 0; i < N_KEYS; i++) {
         help_line(out, keys[i].key, keys[i].argument, keys[i].help);
         if (keys[i].fallback)

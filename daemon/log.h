@@ -23,9 +23,24 @@ struct bp_log_field {
 };
 
 /* BP_LOG_FIELDS(BP_LOG_TEXT("path", path), BP_LOG_UINT("bytes", n)) */
-#define BP_LOG_TEXT(key_, value) (struct bp_log_field){.key = (key_), .text = (value)}
-#define BP_LOG_UINT(key_, value) (struct bp_log_field){.key = (key_), .number = (value)}
-#define BP_LOG_FIELDS(...) (const struct bp_log_field[]){__VA_ARGS__, {.key = NULL}}
+#define BP_LOG_TEXT(key_, value)                                                                                       \
+    (struct bp_log_field)                                                                                              \
+    {                                                                                                                  \
+        .key = (key_), .text = (value)                                                                                 \
+    }
+#define BP_LOG_UINT(key_, value)                                                                                       \
+    (struct bp_log_field)                                                                                              \
+    {                                                                                                                  \
+        .key = (key_), .number = (value)                                                                               \
+    }
+#define BP_LOG_FIELDS(...)                                                                                             \
+    (const struct bp_log_field[])                                                                                      \
+    {                                                                                                                  \
+        __VA_ARGS__,                                                                                                   \
+        {                                                                                                              \
+            .key = NULL                                                                                                \
+        }                                                                                                              \
+    }
 
 /* `fields` ends with a NULL key; NULL for none. */
 void bp_log(enum bp_log_level level, const char *message, const struct bp_log_field *fields);

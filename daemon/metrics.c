@@ -4,7 +4,6 @@
 
 #include "common/base/version.h"
 
-
 struct metric_row {
     const char *name, *help;
 };
@@ -113,7 +112,8 @@ static void write_latency(const struct bp_metrics *metrics, struct bp_buf *out)
                         (unsigned long long)n);
         }
         n += value_of(&metrics->latency[stage].buckets[BP_BUCKET_N]);
-        bp_buf_addf(out, "%s_bucket{stage=\"%s\",le=\"+Inf\"} %llu\n", name, stage_labels[stage], (unsigned long long)n);
+        bp_buf_addf(out, "%s_bucket{stage=\"%s\",le=\"+Inf\"} %llu\n", name, stage_labels[stage],
+                    (unsigned long long)n);
         bp_buf_addf(out, "%s_sum{stage=\"%s\"} %.9f\n", name, stage_labels[stage],
                     (double)value_of(&metrics->latency[stage].nanoseconds) / 1e9);
         bp_buf_addf(out, "%s_count{stage=\"%s\"} %llu\n", name, stage_labels[stage], (unsigned long long)n);

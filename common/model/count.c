@@ -1,8 +1,8 @@
 /* What a model's checkpoint holds and what its KV cache will, counted from the description. */
 #include "common/model/model.h"
 
-const char *const bp_component_names[] = {"embedding", "positions", "attention", "mlp",
-                                          "experts",   "router",    "norms",     "head", NULL};
+const char *const bp_component_names[] = {"embedding", "positions", "attention", "mlp", "experts",
+                                          "router",    "norms",     "head",      NULL};
 
 /* A tally in progress. `idle` are the routed experts that a token does not take. */
 struct tally {
@@ -44,26 +44,27 @@ static bp_u128 latent_attention(struct bp_calc *calc, bp_u128 H, const struct bp
     bp_u128 h = kind->num_attention_heads, q = kind->q_lora_rank, kv = kind->kv_lora_rank;
     bp_u128 query = bp_mul(calc, h, bp_add(calc, kind->qk_nope_head_dim, kind->qk_rope_head_dim));
     bp_u128 expanded = bp_mul(calc, h, bp_add(calc, kind->qk_nope_head_dim, kind->v_head_dim));
-    bp_u128 queries = q ? bp_add(calc, linear(calc, H, q, kind->qkv_bias), bp_mul(calc, q, query))
-                        : bp_mul(calc, H, query);
+    bp_u128 queries =
+        q ? bp_add(calc, linear(calc, H, q, kind->qkv_bias), bp_mul(calc, q, query)) : bp_mul(calc, H, query);
     return BP_SUM(calc, queries, linear(calc, H, bp_add(calc, kv, kind->qk_rope_head_dim), kind->qkv_bias),
-                  bp_mul(calc, kv, expanded),
-                  linear(calc, bp_mul(calc, h, kind->v_head_dim), H, kind->output_bias));
+                  bp_mul(calc, kv, expanded), linear(calc, bp_mul(calc, h, kind->v_head_dim), H, kind->output_bias));
 }
 
 static void put_attention(struct tally *tally, const struct bp_kind *kind)
 {
     struct bp_calc *calc = &tally->calc;
     bp_u128 H = tally->model->hidden_size, sinks = kind->sinks ? kind->num_attention_heads : 0;
-    bp_u128 one = kind->attention == BP_ATTENTION_LATENT ? latent_attention(calc, H, kind)
-                                                         : heads_attention(calc, H, kind);
+    bp_u128 one =
+        kind->attention == BP_ATTENTION_LATENT ? latent_attention(calc, H, kind) : heads_attention(calc, H, kind);
     put(tally, BP_COMPONENT_ATTENTION, BP_SUM(calc, one, kind->cross_attention ? one : 0, sinks));
 }
 
 static void put_block_norms(struct tally *tally, const struct bp_kind *kind)
 {
-    static const unsigned of_place[] = {[BP_NORM_PLACE_BEFORE] = 2,         [BP_NORM_PLACE_AFTER] = 2,
-                                        [BP_NORM_PLACE_AFTER_RESIDUAL] = 2, [BP_NORM_PLACE_AROUND] = 4,
+    static const unsigned of_place[] = {[BP_NORM_PLACE_BEFORE] = 2,
+                                        [BP_NORM_PLACE_AFTER] = 2,
+                                        [BP_NORM_PLACE_AFTER_RESIDUAL] = 2,
+                                        [BP_NORM_PLACE_AROUND] = 4,
                                         [BP_NORM_PLACE_SHARED] = 1};
     struct bp_calc *calc = &tally->calc;
     bp_u128 heads = bp_add(calc, kind->num_attention_heads, kind->num_key_value_heads), d = kind->head_dim;

@@ -1,9 +1,9 @@
 /* What a decoder-only Transformer is, to the exactness the passes need.
  *
  * A model is what stands before and after its blocks, and a list of kinds of block with the layers that have them. The
- * `transformer` form of api.md is a model of one kind; what it cannot express is described and counted, and not planned.
- * However a model arrives (catalogue name, public config.json, transformer form) this is what is kept, digested and
- * derived from. Pure data; any thread.
+ * `transformer` form of api.md is a model of one kind; what it cannot express is described and counted, and not
+ * planned. However a model arrives (catalogue name, public config.json, transformer form) this is what is kept,
+ * digested and derived from. Pure data; any thread.
  */
 #ifndef BP_MODEL_MODEL_H
 #define BP_MODEL_MODEL_H
@@ -79,8 +79,8 @@ struct bp_kind {
     enum bp_norm_place norm_place;
 
     enum bp_activation activation;
-    uint64_t intermediate_size; /* F; 0 when the MLP is of experts */
-    bool mlp_bias;              /* of the dense MLP and of the shared experts */
+    uint64_t intermediate_size;                                        /* F; 0 when the MLP is of experts */
+    bool mlp_bias;                                                     /* of the dense MLP and of the shared experts */
     uint64_t num_experts, experts_per_token, expert_intermediate_size; /* E, K, F_e */
     uint64_t shared_intermediate_size; /* width of the experts that every token takes, together */
     bool shared_gate;                  /* their output is scaled by a projection of the token to one number */
@@ -93,12 +93,12 @@ struct bp_kind {
 
 /* Dimensions as those of a kind. */
 struct bp_model {
-    char name[BP_MODEL_NAME_MAX];     /* a label: part of a request, never of a snapshot */
-    uint64_t hidden_size;             /* H */
-    uint64_t num_hidden_layers;       /* L */
-    uint64_t vocab_size;              /* V */
-    uint64_t max_position_embeddings; /* rows of the learned position table; 0 unless positions are learned */
-    uint64_t word_embed_proj_dim;     /* columns of embedding and head, projected to H and back; 0: H, no projection */
+    char name[BP_MODEL_NAME_MAX];      /* a label: part of a request, never of a snapshot */
+    uint64_t hidden_size;              /* H */
+    uint64_t num_hidden_layers;        /* L */
+    uint64_t vocab_size;               /* V */
+    uint64_t max_position_embeddings;  /* rows of the learned position table; 0 unless positions are learned */
+    uint64_t word_embed_proj_dim;      /* columns of embedding and head, projected to H and back; 0: H, no projection */
     uint64_t num_nextn_predict_layers; /* multi-token-prediction layers that count as the model's */
     enum bp_norm norm;
     enum bp_position position;

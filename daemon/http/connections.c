@@ -189,7 +189,8 @@ static void leave(struct bp_connection *connection, struct bp_answer *answer)
 /* ---- The watching thread ---- */
 
 /* A client that waits for an answer and hangs up gets none. One that hung up otherwise may have sent a whole request
- * before, so it is given a moment; libmicrohttpd itself does not see the end of a stream that came with its last bytes. */
+ * before, so it is given a moment; libmicrohttpd itself does not see the end of a stream that came with its last bytes.
+ */
 static void on_hang_up(struct bp_connections *connections, uint64_t mark)
 {
     pthread_mutex_lock(&connections->lock);

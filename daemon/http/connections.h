@@ -63,8 +63,8 @@ struct bp_connections {
     pthread_t watcher;
     struct bp_service *service;
     struct bp_metrics *metrics;
-    void (*resume)(void *handle);                /* of libmicrohttpd; called under the lock */
-    void (*accepted)(void *data, int fd);        /* a client of the Unix socket */
+    void (*resume)(void *handle);         /* of libmicrohttpd; called under the lock */
+    void (*accepted)(void *data, int fd); /* a client of the Unix socket */
     void *accepted_data;
 };
 
@@ -86,7 +86,8 @@ void bp_connection_end(struct bp_connection *connection);   /* it is over, wheth
 bool bp_connection_wait(struct bp_connection *connection, void (*suspend)(void *handle));
 
 /* Stops new requests; waits until those under way are over, at most until `deadline_ns`; then answers every waiter with
- * 503 and waits as long again as `grace_ns`, then cuts the connections that still have a request. Returns when none has. */
+ * 503 and waits as long again as `grace_ns`, then cuts the connections that still have a request. Returns when none
+ * has. */
 void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_ns, uint64_t grace_ns);
 
 #endif

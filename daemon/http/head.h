@@ -8,8 +8,8 @@
 
 #include "common/base/err.h"
 
-/* Longest body taken. One that is longer, up to BP_BODY_DRAIN, is read and thrown away, so that the refusal arrives; past
- * that the connection is cut. */
+/* Longest body taken. One that is longer, up to BP_BODY_DRAIN, is read and thrown away, so that the refusal arrives;
+ * past that the connection is cut. */
 #define BP_BODY_MAX (UINT64_C(1) << 20)
 #define BP_BODY_DRAIN (4 * BP_BODY_MAX)
 

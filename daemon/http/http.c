@@ -57,8 +57,7 @@ static struct MHD_Response *response_of(struct bp_answer *answer)
     char retry_after[16] = "";
     if (answer->retry_after)
         snprintf(retry_after, sizeof retry_after, "%u", answer->retry_after);
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(answer->n, answer->body, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response = MHD_create_response_from_buffer(answer->n, answer->body, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return NULL;
     if (!add_header(response, "Content-Type", answer->media_type) || !add_header(response, "ETag", answer->etag) ||
@@ -335,8 +334,8 @@ static int remove_stale(const struct sockaddr_un *address, struct bp_err *err)
     if (lstat(address->sun_path, &status))
         return 0;
     int probe = S_ISSOCK(status.st_mode) ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
-    bool stale = probe >= 0 && connect(probe, (const struct sockaddr *)address, sizeof *address) != 0 &&
-                 errno == ECONNREFUSED;
+    bool stale =
+        probe >= 0 && connect(probe, (const struct sockaddr *)address, sizeof *address) != 0 && errno == ECONNREFUSED;
     if (probe >= 0)
         close(probe);
     if (!stale || unlink(address->sun_path))

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char standing_body[] = "{\"type\":\"urn:blueprint:error:out_of_memory\",\"title\":\"Out of memory\",\"status\":503,"
-                              "\"detail\":\"no memory for the answer\",\"code\":\"out_of_memory\",\"errors\":[]}";
+static char standing_body[] =
+    "{\"type\":\"urn:blueprint:error:out_of_memory\",\"title\":\"Out of memory\",\"status\":503,"
+    "\"detail\":\"no memory for the answer\",\"code\":\"out_of_memory\",\"errors\":[]}";
 
 /* Never freed: its count starts at one that nobody gives back. */
 static struct bp_answer standing = {

@@ -22,13 +22,13 @@ struct bp_answer {
     char *body;             /* owned, `n` bytes; or static */
     size_t n;
     bool body_is_static;
-    bool immutable; /* the body never changes: it may be cached for ever */
-    bool close;     /* the connection is of no use after it */
+    bool immutable;                /* the body never changes: it may be cached for ever */
+    bool close;                    /* the connection is of no use after it */
     unsigned retry_after;          /* seconds; 0: none */
     char etag[BP_DIGEST_TEXT + 2]; /* quoted, or "" */
     char location[BP_LOCATION_MAX];
-    char *link;        /* of the next page, owned; or NULL */
-    const char *allow; /* static; or NULL */
+    char *link;                     /* of the next page, owned; or NULL */
+    const char *allow;              /* static; or NULL */
     struct bp_answer *not_modified; /* its 304, owned, once one was asked for; the HTTP thread's */
     void *prepared;
     void (*prepared_free)(void *prepared);

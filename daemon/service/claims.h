@@ -41,7 +41,8 @@ struct bp_claim {
     bool in_table, has_begun;
     enum bp_acceptance acceptance;
 
-    bool is_durable, attempt_counted; /* the owner's: there is a job on disk or about to be; this run is counted there */
+    bool is_durable,
+        attempt_counted; /* the owner's: there is a job on disk or about to be; this run is counted there */
     struct bp_store_unit unit;
     struct bp_store_job accept;
     struct bp_store_job_change change;
@@ -60,7 +61,7 @@ struct bp_claims {
     pthread_mutex_t lock;
     struct bp_claim *buckets[BP_CLAIM_BUCKETS];
     size_t n, n_durable;
-    size_t n_begun; /* durable ones whose attempt is counted, or being counted */
+    size_t n_begun;                        /* durable ones whose attempt is counted, or being counted */
     struct bp_claim *parked, *last_parked; /* durable ones that wait for one of those to end, in order */
 };
 
@@ -70,7 +71,8 @@ void bp_claims_release(struct bp_claims *claims); /* frees what is left in it; n
 enum bp_join { BP_JOIN_CLAIMED, BP_JOIN_JOINED, BP_JOIN_ACCEPTED };
 
 /* Joins the claim of that plan, or claims it with `fresh`, whose claimant the waiter (or NULL) then is. A waiter that
- * wants acceptance of a claim that is on disk already does not join: BP_JOIN_ACCEPTED, and `*ret_view` is that claim. */
+ * wants acceptance of a claim that is on disk already does not join: BP_JOIN_ACCEPTED, and `*ret_view` is that claim.
+ */
 enum bp_join bp_claims_join(struct bp_claims *claims, struct bp_claim *fresh, struct bp_waiter *waiter,
                             struct bp_claim_view *ret_view);
 
@@ -109,7 +111,8 @@ size_t bp_claims_find(struct bp_claims *claims, const char *hex, struct bp_diges
 
 size_t bp_claims_count(struct bp_claims *claims);
 
-/* A claim of the request, which is copied; the arena is taken over. NULL when memory ran out; the arena is released then. */
+/* A claim of the request, which is copied; the arena is taken over. NULL when memory ran out; the arena is released
+ * then. */
 struct bp_claim *bp_claim_new(struct bp_service *service, const struct bp_digest *id, const struct bp_request *request,
                               struct bp_arena *arena, struct bp_err *err);
 void bp_claim_free(struct bp_claim *claim); /* it is in no table; NULL does nothing */

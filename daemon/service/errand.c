@@ -39,8 +39,7 @@ static void run_errand(struct bp_job *job, struct bp_worker *worker)
         bp_errand_finish(errand, answer);
 }
 
-struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_errand *errand,
-                                  struct bp_waiter *waiter)
+struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_errand *errand, struct bp_waiter *waiter)
 {
     struct bp_err err = {0};
     struct bp_errand *copy = malloc(sizeof *copy);

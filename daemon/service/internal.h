@@ -15,8 +15,8 @@ struct bp_service {
     struct bp_job_queue queue;
     struct bp_workers workers;
     struct bp_claims claims;
-    struct bp_cache bodies;    /* digest of a raw body: the 200 of its committed plan */
-    struct bp_cache snapshots; /* digest: the canonical bytes, checked */
+    struct bp_cache bodies;         /* digest of a raw body: the 200 of its committed plan */
+    struct bp_cache snapshots;      /* digest: the canonical bytes, checked */
     atomic_uint_fast64_t n_replays; /* makes their ids differ */
 
     /* The HTTP thread's: which version of the database files was seen last. */
@@ -91,8 +91,7 @@ struct bp_errand {
 };
 
 /* Queues a copy of the errand for the waiter. NULL when it was queued, else the refusal. */
-struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_errand *errand,
-                                  struct bp_waiter *waiter);
+struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_errand *errand, struct bp_waiter *waiter);
 
 /* Wakes the waiter, if there still is one, and frees the errand. */
 void bp_errand_finish(struct bp_errand *errand, struct bp_answer *answer);
@@ -114,7 +113,6 @@ struct bp_answer *bp_service_written(struct bp_writer *writer, int status, struc
 
 /* The member `next` of a page: the cursor or null. */
 void bp_service_write_next(struct bp_writer *writer, const char *next);
-
 
 /* The id that `text` names, or NULL and in `*ret_refusal` why not. */
 bool bp_service_find(struct bp_service *service, enum bp_store_kind kind, const char *text, struct bp_digest *ret,

@@ -13,20 +13,16 @@ static int write_job(const struct bp_store_job *job, struct bp_arena *arena, str
                      struct bp_err *err)
 {
     static const enum bp_plan_state states[BP_STORE_JOB_STATE_N] = {
-        [BP_STORE_JOB_QUEUED] = BP_PLAN_QUEUED,
-        [BP_STORE_JOB_RUNNING] = BP_PLAN_RUNNING,
-        [BP_STORE_JOB_DONE] = BP_PLAN_FAILED,
-        [BP_STORE_JOB_FAILED] = BP_PLAN_FAILED,
+        [BP_STORE_JOB_QUEUED] = BP_PLAN_QUEUED,     [BP_STORE_JOB_RUNNING] = BP_PLAN_RUNNING,
+        [BP_STORE_JOB_DONE] = BP_PLAN_FAILED,       [BP_STORE_JOB_FAILED] = BP_PLAN_FAILED,
         [BP_STORE_JOB_SUPERSEDED] = BP_PLAN_FAILED,
     };
     struct bp_request request;
     bp_u128 parameters = 0;
     if (bp_service_job_request(job, arena, &request, err) || bp_model_parameters(&request.model, &parameters, err))
         return -1;
-    struct bp_claim_view view = {.id = job->id,
-                                 .state = states[job->state],
-                                 .created_at = job->created_at,
-                                 .mode = request.workload.mode};
+    struct bp_claim_view view = {
+        .id = job->id, .state = states[job->state], .created_at = job->created_at, .mode = request.workload.mode};
     memcpy(view.model, request.model.name, sizeof view.model);
     bp_u128_format(parameters, view.parameters);
     bp_record_view_write(writer, &view);

@@ -82,8 +82,8 @@ static struct bp_answer *answer_for(const struct bp_claim *claim, const struct b
     const struct bp_plan_result *result = claim->result;
     if (result->refusal)
         return bp_answer_ref(result->refusal);
-    struct bp_answer *answer = bp_record_answer(waiter->is_claimant ? 201 : 200, result->record.data,
-                                                result->record.len, waiter->model_extra);
+    struct bp_answer *answer =
+        bp_record_answer(waiter->is_claimant ? 201 : 200, result->record.data, result->record.len, waiter->model_extra);
     if (waiter->is_claimant)
         locate(answer, &claim->id);
     return answer;
@@ -140,8 +140,7 @@ static int fill_snapshots(struct bp_claim *claim, struct bp_store_packer *packer
         };
     }
     if (outcome->n_snapshots) {
-        result->snapshots[0].evidence =
-            evidence_of(&claim->arena, outcome->model_evidence, outcome->n_model_evidence);
+        result->snapshots[0].evidence = evidence_of(&claim->arena, outcome->model_evidence, outcome->n_model_evidence);
         result->snapshots[0].n_evidence = outcome->n_model_evidence;
         if (!result->snapshots[0].evidence)
             return bp_fail(err, BP_E_out_of_memory, "", "no memory for the evidence");

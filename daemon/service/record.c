@@ -24,8 +24,8 @@ static void write_snapshots(struct bp_writer *writer, const struct bp_store_plan
     bp_writer_key(writer, "snapshots");
     bp_writer_array(writer);
     for (size_t i = 0; i < plan->n_snapshots; i++)
-        bp_plan_snapshot_write(writer, plan->snapshots[i].stage, &plan->snapshots[i].digest,
-                               plan->snapshots[i].schema, plan->snapshots[i].bytes);
+        bp_plan_snapshot_write(writer, plan->snapshots[i].stage, &plan->snapshots[i].digest, plan->snapshots[i].schema,
+                               plan->snapshots[i].bytes);
     bp_writer_end(writer);
 }
 
@@ -156,10 +156,12 @@ static struct bp_answer *refuse_again(const struct bp_store_plan *plan)
     struct bp_json_position position;
     struct bp_problems problems = {0};
     struct bp_err err = {0};
-    json_t *list = bp_json_parse(plan->diagnostics.at ? plan->diagnostics.at : "", plan->diagnostics.n, &position, &err);
+    json_t *list =
+        bp_json_parse(plan->diagnostics.at ? plan->diagnostics.at : "", plan->diagnostics.n, &position, &err);
     size_t i;
     json_t *item;
-    json_array_foreach(list, i, item) {
+    json_array_foreach(list, i, item)
+    {
         const char *path = json_string_value(json_object_get(item, "path"));
         const char *message = json_string_value(json_object_get(item, "message"));
         bp_problems_add(&problems, code_of_name(json_string_value(json_object_get(item, "code"))), path ? path : "",

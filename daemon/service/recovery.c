@@ -21,9 +21,9 @@ int bp_service_job_request(const struct bp_store_job *job, struct bp_arena *aren
     if (bp_request_read(json, arena, &problems, ret, &config) < 0)
         ret_code = bp_fail(err, BP_E_out_of_memory, "", "no memory for the request of a job");
     else if (!bp_problems_none(&problems))
-        ret_code = bp_fail(err, problems.n ? problems.at[0].code : BP_E_out_of_memory,
-                           problems.n ? problems.at[0].path : "", "%s",
-                           problems.n ? problems.at[0].message : "no memory for the problems");
+        ret_code =
+            bp_fail(err, problems.n ? problems.at[0].code : BP_E_out_of_memory, problems.n ? problems.at[0].path : "",
+                    "%s", problems.n ? problems.at[0].message : "no memory for the problems");
     bp_problems_release(&problems);
     json_decref(json);
     return ret_code;

@@ -30,7 +30,7 @@ static const char *parameters_of(const struct bp_config *config)
     static char text[BP_U128_TEXT];
     if (!config->has_parameters)
         return "none";
-    bp_u128_format(config->parameters, text);
+    bp_u128_format(config->count.total, text);
     return text;
 }
 
@@ -149,9 +149,10 @@ START_TEST(test_config__megatron_models_are_those_of_the_papers)
     ck_assert_str_eq(line_of(&problems), "");
     const struct bp_model *model = &config.model;
     ck_assert(model->hidden_size == H && model->num_hidden_layers == L);
-    ck_assert(model->num_attention_heads == megatron[_i].heads && model->intermediate_size == 4 * H);
-    ck_assert(model->hidden_dropout && model->attention_dropout && model->embedding_dropout && !model->bias);
-    ck_assert(config.parameters == 12 * L * H * H + 4 * L * H + (2 * 51200 + 2048 + 2) * H);
+    const struct bp_kind *kind = &model->kinds[0];
+    ck_assert(kind->num_attention_heads == megatron[_i].heads && kind->intermediate_size == 4 * H);
+    ck_assert(kind->hidden_dropout && kind->attention_dropout && model->embedding_dropout && !kind->qkv_bias);
+    ck_assert(config.count.total == 12 * L * H * H + 4 * L * H + (2 * 51200 + 2048 + 2) * H);
 }
 END_TEST
 
@@ -244,7 +245,7 @@ START_TEST(test_config__bias_of_neox_attention_is_counted_by_itself)
     struct bp_config without = import_text("{'model_type': 'gpt_neox', 'hidden_size': 64, 'num_hidden_layers': 3, "
                                            "'vocab_size': 9, 'intermediate_size': 100, 'attention_bias': false}");
     ck_assert(with.has_parameters && without.has_parameters);
-    ck_assert(with.parameters - without.parameters == 3 * 4 * 64);
+    ck_assert(with.count.total - without.count.total == 3 * 4 * 64);
 }
 END_TEST
 
@@ -253,7 +254,7 @@ START_TEST(test_config__cross_attention_of_gpt2_is_counted)
     struct bp_config plain = import_text("{'model_type': 'gpt2', 'n_embd': 24, 'n_layer': 3, 'vocab_size': 9}");
     struct bp_config cross = import_text("{'model_type': 'gpt2', 'n_embd': 24, 'n_layer': 3, 'vocab_size': 9, "
                                          "'add_cross_attention': true}");
-    ck_assert(cross.parameters - plain.parameters == 3 * (4 * 24 * 24 + 6 * 24));
+    ck_assert(cross.count.total - plain.count.total == 3 * (4 * 24 * 24 + 6 * 24));
 }
 END_TEST
 

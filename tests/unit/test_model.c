@@ -41,11 +41,12 @@ START_TEST(test_model__absent_keys_take_their_defaults)
 {
     struct bp_model model = valid_model(FORM "}");
     ck_assert_str_eq(model.name, "m");
-    ck_assert_uint_eq(model.num_key_value_heads, 8);
-    ck_assert_uint_eq(model.head_dim, 8);
+    ck_assert_uint_eq(model.kinds[0].num_key_value_heads, 8);
+    ck_assert_uint_eq(model.kinds[0].head_dim, 8);
     ck_assert_uint_eq(model.max_position_embeddings, 0);
-    ck_assert(!model.bias && !model.qkv_bias && !model.qk_norm && !model.tie_word_embeddings);
-    ck_assert(!model.hidden_dropout && !model.attention_dropout && !model.embedding_dropout);
+    const struct bp_kind *kind = &model.kinds[0];
+    ck_assert(!kind->output_bias && !kind->qkv_bias && !kind->qk_norm && !model.tie_word_embeddings);
+    ck_assert(!kind->hidden_dropout && !kind->attention_dropout && !model.embedding_dropout);
 }
 END_TEST
 
@@ -91,7 +92,8 @@ END_TEST
 START_TEST(test_model__a_bias_everywhere_includes_query_key_and_value)
 {
     struct bp_model both = valid_model(FORM ", 'bias': true, 'qkv_bias': true}");
-    ck_assert(both.bias && !both.qkv_bias);
+    ck_assert(bp_kind_bias(&both.kinds[0]));
+    ck_assert_ptr_null(strstr(written(&both, false), "qkv_bias"));
 }
 END_TEST
 
@@ -101,7 +103,7 @@ START_TEST(test_model__a_snapshot_has_no_name)
         valid_model("{'hidden_size': 64, 'num_hidden_layers': 3, 'num_attention_heads': 8, 'intermediate_size': 100, "
                     "'vocab_size': 50, 'activation': 'relu', 'norm': 'layernorm', 'position': 'none'}");
     ck_assert_str_eq(model.name, "");
-    ck_assert_int_eq(model.activation, BP_ACTIVATION_RELU);
+    ck_assert_int_eq(model.kinds[0].activation, BP_ACTIVATION_RELU);
 }
 END_TEST
 
@@ -148,7 +150,7 @@ START_TEST(test_model__head_dim_may_be_other_than_the_quotient)
     struct bp_model model = valid_model(
         "{'name': 'm', 'hidden_size': 65, 'num_hidden_layers': 3, 'num_attention_heads': 8, 'head_dim': 8, "
         "'intermediate_size': 1, 'vocab_size': 50, 'activation': 'gelu', 'norm': 'layernorm', 'position': 'none'}");
-    ck_assert_uint_eq(model.head_dim, 8);
+    ck_assert_uint_eq(model.kinds[0].head_dim, 8);
     ck_assert_ptr_nonnull(strstr(written(&model, true), "'head_dim':8,"));
 }
 END_TEST
@@ -157,7 +159,7 @@ START_TEST(test_model__only_swiglu_and_geglu_are_gated)
 {
     static const bool gated[] = {false, false, true, true};
     for (int i = 0; bp_activation_names[i]; i++)
-        ck_assert_int_eq(bp_model_gated(&(struct bp_model){.activation = (enum bp_activation)i}), gated[i]);
+        ck_assert_int_eq(bp_kind_gated(&(struct bp_kind){.activation = (enum bp_activation)i}), gated[i]);
 }
 END_TEST
 
@@ -204,11 +206,13 @@ START_TEST(test_model__too_many_parameters_are_an_overflow)
 {
     struct bp_model model = {.hidden_size = BP_JSON_INT_MAX,
                              .num_hidden_layers = BP_JSON_INT_MAX,
-                             .num_attention_heads = BP_JSON_INT_MAX,
-                             .num_key_value_heads = BP_JSON_INT_MAX,
-                             .head_dim = BP_JSON_INT_MAX,
-                             .intermediate_size = BP_JSON_INT_MAX,
-                             .vocab_size = BP_JSON_INT_MAX};
+                             .vocab_size = BP_JSON_INT_MAX,
+                             .n_kinds = 1,
+                             .kinds = {{.layers = BP_JSON_INT_MAX,
+                                        .num_attention_heads = BP_JSON_INT_MAX,
+                                        .num_key_value_heads = BP_JSON_INT_MAX,
+                                        .head_dim = BP_JSON_INT_MAX,
+                                        .intermediate_size = BP_JSON_INT_MAX}}};
     struct bp_err err = {0};
     bp_u128 parameters = 7;
     ck_assert_int_eq(bp_model_parameters(&model, &parameters, &err), -1);
