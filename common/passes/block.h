@@ -40,7 +40,6 @@ struct bp_row {
     bool keeps_activation, keeps_output, owns_activation;
     struct bp_bytes scores_in_activation, scores_in_output; /* what of A and O a tiled attention never materialises */
     bool bias;                                              /* P includes one per output column */
-    bool unquantised; /* a linear that float8 leaves at two bytes */
     bool expert;     /* of the local experts: replicated over fewer ranks than the rest */
     uint64_t copies; /* of its weight: local experts; 1 */
     struct bp_tensor_shape parameter_shape, output_shape; /* global */

@@ -16,7 +16,6 @@ static uint32_t add_router(struct bp_row_builder *b, uint32_t input)
     shape.size[2] = s->E;
     struct bp_row *row = bp_rows_linear(b, "moe.router", input, tokens, s->H, s->E, kind->router_bias, BP_SPLIT_NONE);
     row->keeps_activation = row->owns_activation = false;
-    row->unquantised = true;
     row->output_shape = shape;
     bp_rows_softmax(b, "moe.router_softmax", bp_block_last(b->block), n)->output_shape = shape;
     row = bp_rows_elementwise(b, "moe.top_k", bp_block_last(b->block), n, 1, 1, 1);

@@ -7,10 +7,12 @@ const char *const bp_attention_count_names[] = {"full", "causal", NULL};
 const char *const bp_operations_count_names[] = {"hardware", "model", NULL};
 const char *const bp_kernel_names[] = {"tiled", "unfused", NULL};
 const char *const bp_loss_names[] = {"fp32_copy", "in_place", NULL};
+const char *const bp_cp_comm_names[] = {"ring", "all_gather", "a2a", NULL};
+const char *const bp_window_kv_names[] = {"capped", "full", NULL};
 
 const char *const bp_job_keys[] = {
     "memory_bytes", "reserve_bytes", "utilization_permille", "world_size", "devices_per_node", "conventions", NULL};
-const char *const bp_job_strategy_keys[] = {"optimizer", "vocab_multiple", NULL};
+const char *const bp_job_strategy_keys[] = {"optimizer", "vocab_multiple", "cp_comm", NULL};
 const char *const bp_job_workload_keys[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", NULL};
 
 bp_u128 bp_job_devices(const struct bp_job *job)
@@ -18,7 +20,7 @@ bp_u128 bp_job_devices(const struct bp_job *job)
     struct bp_calc calc = {0};
     const struct bp_strategy *strategy = &job->request.strategy;
     bp_u128 devices = BP_PROD(&calc, strategy->tensor_parallel, strategy->pipeline_parallel, strategy->data_parallel,
-                              strategy->replicas);
+                              strategy->context_parallel, strategy->replicas);
     return bp_calc_ok(&calc) ? devices : ~(bp_u128)0;
 }
 
@@ -103,7 +105,7 @@ static struct bp_reader member(const struct bp_reader *reader, const char *key)
 
 static void read_conventions(const struct bp_reader *body, struct bp_conventions *ret)
 {
-    static const char *const known[] = {"attention", "operations", "attention_kernel", "loss", NULL};
+    static const char *const known[] = {"attention", "operations", "attention_kernel", "loss", "window_kv", NULL};
     struct bp_reader reader = bp_reader_object(body, "conventions", false);
     bp_reader_refuse_unknown(&reader, known);
     ret->attention =
@@ -112,6 +114,7 @@ static void read_conventions(const struct bp_reader *body, struct bp_conventions
                                                                BP_OPERATIONS_HARDWARE);
     ret->kernel = (enum bp_kernel)bp_reader_enum(&reader, "attention_kernel", bp_kernel_names, BP_KERNEL_TILED);
     ret->loss = (enum bp_loss)bp_reader_enum(&reader, "loss", bp_loss_names, BP_LOSS_FP32_COPY);
+    ret->window_kv = (enum bp_window_kv)bp_reader_enum(&reader, "window_kv", bp_window_kv_names, BP_WINDOW_KV_CAPPED);
 }
 
 static void refuse_for_mode(const struct bp_reader *reader, const char *const *keys, const char *mode)
@@ -123,7 +126,7 @@ static void refuse_for_mode(const struct bp_reader *reader, const char *const *k
 
 static void read_mode_keys(const struct bp_reader *body, struct bp_job *job)
 {
-    static const char *const training_only[] = {"optimizer", NULL};
+    static const char *const training_only[] = {"optimizer", "cp_comm", NULL};
     struct bp_reader strategy = member(body, "strategy"), workload = member(body, "workload");
     bool training = job->request.workload.mode == BP_MODE_TRAINING;
     if (training)
@@ -131,6 +134,7 @@ static void read_mode_keys(const struct bp_reader *body, struct bp_job *job)
     else
         refuse_for_mode(&strategy, training_only, "inference");
     job->optimizer = (enum bp_optimizer)bp_reader_enum(&strategy, "optimizer", bp_optimizer_names, BP_ADAM);
+    job->cp_comm = (enum bp_cp_comm)bp_reader_enum(&strategy, "cp_comm", bp_cp_comm_names, BP_CP_RING);
     job->vocab_multiple = bp_reader_uint(&strategy, "vocab_multiple", 1, BP_JSON_INT_MAX, 1);
     job->kv_cache_dtype =
         (enum bp_dtype)bp_reader_enum(&workload, "kv_cache_dtype", bp_dtype_names, (int)job->request.workload.dtype);
@@ -147,6 +151,36 @@ static void check_world_size(const struct bp_reader *body, const struct bp_job *
                           job->request.workload.mode == BP_MODE_TRAINING ? "data_parallel" : "replicas");
 }
 
+/* Training rows exist for blocks whose attention is by heads or latent, with a norm before each half. */
+static bool has_training_rows(const struct bp_model *model, uint64_t sequence_length)
+{
+    bool plain = !model->norm_without_bias && !model->norm_without_weight && !model->embedding_norm &&
+                 !model->final_norm_absent && !model->word_embed_proj_dim && !model->head_bias;
+    for (uint32_t i = 0; plain && i < model->n_kinds; i++) {
+        const struct bp_kind *kind = &model->kinds[i];
+        plain = kind->norm_place == BP_NORM_PLACE_BEFORE && kind->residual == BP_RESIDUAL_SEQUENTIAL && !kind->sinks &&
+                !kind->soft_cap && !kind->qk_norm_bias &&
+                (kind->qk_norm == BP_QK_NORM_NONE || kind->qk_norm == BP_QK_NORM_HEAD) &&
+                (!kind->window || sequence_length <= kind->window);
+    }
+    return plain && model->position != BP_POSITION_ALIBI;
+}
+
+/* What a plan refuses of a model, a whole job may know how to hold. */
+static void judge_features(const struct bp_config *config, const struct bp_job *job, struct bp_problems *problems)
+{
+    const struct bp_workload *workload = &job->request.workload;
+    const struct bp_model *model = &job->request.model;
+    bool training = workload->mode == BP_MODE_TRAINING, known = config->has_parameters;
+    for (uint32_t i = 0; i < model->n_kinds; i++)
+        known &= !model->kinds[i].cross_attention;
+    if (known && !model->word_embed_proj_dim && !model->num_nextn_predict_layers &&
+        (!training || has_training_rows(model, workload->sequence_length)))
+        bp_problems_drop(problems, BP_E_unsupported_feature);
+    if (training && workload->dtype == BP_DTYPE_FLOAT8)
+        bp_problems_add(problems, BP_E_unsupported_feature, "/workload/dtype", "training in float8 is not modelled");
+}
+
 int bp_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_job *ret,
                 struct bp_config *ret_config)
 {
@@ -158,7 +192,7 @@ int bp_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *
     json_t *plan = json_is_object(body) ? plan_request(body) : json_incref((json_t *)(uintptr_t)body);
     if (!plan)
         return -1;
-    int result = bp_request_read(plan, arena, problems, &request, ret_config);
+    int result = bp_request_read_for_job(plan, arena, problems, &request, ret_config);
     json_decref(plan);
     if (result < 0)
         return -1;
@@ -169,6 +203,7 @@ int bp_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *
         if (bp_reader_get(&reader, *key, false))
             bp_reader_problem(&reader, BP_E_conflict, *key, "a fit has no target");
     if (reader.object) {
+        judge_features(ret_config, &job, problems);
         read_mode_keys(&reader, &job);
         read_conventions(&reader, &job.conventions);
         job.has_memory = true;

@@ -12,6 +12,9 @@ enum bp_attention_count { BP_ATTENTION_FULL, BP_ATTENTION_CAUSAL };
 enum bp_operations_count { BP_OPERATIONS_HARDWARE, BP_OPERATIONS_MODEL };
 enum bp_kernel { BP_KERNEL_TILED, BP_KERNEL_UNFUSED };
 enum bp_loss { BP_LOSS_FP32_COPY, BP_LOSS_IN_PLACE };
+/* How keys and values reach the queries of other ranks under context parallelism. */
+enum bp_cp_comm { BP_CP_RING, BP_CP_ALL_GATHER, BP_CP_A2A };
+enum bp_window_kv { BP_WINDOW_KV_CAPPED, BP_WINDOW_KV_FULL };
 
 /* Their names in JSON, NULL-terminated, in the order of the enums. */
 extern const char *const bp_optimizer_names[], *const bp_attention_count_names[], *const bp_operations_count_names[],
@@ -24,6 +27,7 @@ struct bp_conventions {
     enum bp_operations_count operations; /* which of the two counts a reader is to take */
     enum bp_kernel kernel;               /* tiled: no S*S tensor is kept or held */
     enum bp_loss loss;                   /* in_place: no fp32 copy of the logits */
+    enum bp_window_kv window_kv;         /* capped: a sliding layer caches no more than its window needs */
 };
 
 /* The most pipeline stages that a job may have: an answer lists every one. */
@@ -33,6 +37,7 @@ struct bp_job {
     struct bp_request request; /* no target, no deployment */
     struct bp_conventions conventions;
     enum bp_optimizer optimizer;
+    enum bp_cp_comm cp_comm;
     uint64_t vocab_multiple; /* the vocabulary is rounded up to it before it is divided; 1 */
     enum bp_dtype kv_cache_dtype;
     uint64_t kv_block, prefill_chunk; /* tokens; prefill_chunk is not used in decode */

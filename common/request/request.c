@@ -28,6 +28,9 @@ static const char *const workload_keys[][10] = {
                      "phase", "batch_size", "context_length"},
 };
 
+/* Keys that a job's strategy has beside. */
+static const char *const job_strategy_keys[] = {"context_parallel", "expert_parallel", "expert_tensor_parallel", NULL};
+
 static const char *const strategy_keys[][13] = {
     [READ_TRAINING] = {"tensor_parallel", "pipeline_parallel", "data_parallel", "sequence_parallel", "recompute",
                        "recompute_all_gather", "recompute_activation", "pipeline_schedule", "virtual_stages",
@@ -139,16 +142,33 @@ static void read_pipeline_layers(const struct bp_reader *reader, struct bp_strat
     strategy->n_pipeline_layers = (uint32_t)json_array_size(runs);
 }
 
-static void strategy_read(const struct bp_reader *reader, enum reading reading, struct bp_strategy *ret)
+static void refuse_unknown_strategy(const struct bp_reader *reader, enum reading reading, bool job)
+{
+    const char *known[sizeof strategy_keys[0] / sizeof *strategy_keys[0] + 4], **end = known;
+    for (const char *const *key = strategy_keys[reading]; *key; key++)
+        *end++ = *key;
+    for (const char *const *key = job_strategy_keys; job && *key; key++)
+        *end++ = *key;
+    *end = NULL;
+    bp_reader_refuse_unknown(reader, known);
+}
+
+static void strategy_read(const struct bp_reader *reader, enum reading reading, bool job, struct bp_strategy *ret)
 {
     struct bp_strategy strategy = {
         .data_parallel = 1, .virtual_stages = 1, .context_parallel = 1, .expert_parallel = 1, .replicas = 1};
-    bp_reader_refuse_unknown(reader, strategy_keys[reading]);
+    refuse_unknown_strategy(reader, reading, job);
     strategy.tensor_parallel = read_degree(reader, "tensor_parallel", BP_TENSOR_PARALLEL_MAX);
     strategy.pipeline_parallel = read_degree(reader, "pipeline_parallel", BP_JSON_INT_MAX);
     strategy.expert_tensor_parallel = strategy.tensor_parallel;
     strategy.pipeline_schedule = default_schedule(&strategy);
     read_pipeline_layers(reader, &strategy);
+    if (job) {
+        strategy.context_parallel = read_degree(reader, "context_parallel", BP_JSON_INT_MAX);
+        strategy.expert_parallel = read_degree(reader, "expert_parallel", BP_JSON_INT_MAX);
+        if (bp_reader_get(reader, "expert_tensor_parallel", false))
+            strategy.expert_tensor_parallel = read_degree(reader, "expert_tensor_parallel", BP_TENSOR_PARALLEL_MAX);
+    }
     if (reading != READ_INFERENCE)
         read_training_strategy(reader, &strategy);
     if (reading != READ_TRAINING)
@@ -158,7 +178,7 @@ static void strategy_read(const struct bp_reader *reader, enum reading reading, 
 
 void bp_strategy_read(const struct bp_reader *reader, enum bp_mode mode, struct bp_strategy *ret)
 {
-    strategy_read(reader, mode == BP_MODE_TRAINING ? READ_TRAINING : READ_INFERENCE, ret);
+    strategy_read(reader, mode == BP_MODE_TRAINING ? READ_TRAINING : READ_INFERENCE, false, ret);
 }
 
 static void read_target(const struct bp_reader *request, struct bp_request *ret)
@@ -204,21 +224,59 @@ static void check_divides(const struct check *check, const char *path, const cha
                     divisor_what, divisor_text);
 }
 
-static void check_tensor_parallel(const struct check *check)
+static void check_kind_tensor_parallel(const struct check *check, const struct bp_kind *kind)
 {
     static const char path[] = "/strategy/tensor_parallel", degree[] = "tensor_parallel";
-    const struct bp_model *model = &check->request->model;
-    uint64_t t = check->request->strategy.tensor_parallel, k = model->kinds[0].num_key_value_heads;
-    check_divides(check, path, "hidden_size", model->hidden_size, degree, t);
-    check_divides(check, path, "intermediate_size", model->kinds[0].intermediate_size, degree, t);
-    check_divides(check, path, "num_attention_heads", model->kinds[0].num_attention_heads, degree, t);
+    uint64_t t = check->request->strategy.tensor_parallel, k = kind->num_key_value_heads;
+    check_divides(check, path, "intermediate_size", kind->intermediate_size, degree, t);
+    check_divides(check, path, "the shared experts' width", kind->shared_intermediate_size, degree, t);
+    check_divides(check, path, "num_attention_heads", kind->num_attention_heads, degree, t);
     if (k && t && k % t != 0 && t % k != 0)
         bp_problems_add(check->problems, BP_E_not_divisible, path,
                         "neither num_key_value_heads %llu nor tensor_parallel %llu is divisible by the other",
                         (unsigned long long)k, (unsigned long long)t);
-    if (check->request->strategy.sequence_parallel)
-        check_divides(check, "/workload/sequence_length", "sequence_length", check->request->workload.sequence_length,
-                      degree, t);
+}
+
+/* Experts have degrees of their own: expert_parallel divides their number, expert_tensor_parallel their width, both
+ * together the ranks. Pairs are counted on a rank's part of the sequence. */
+static void check_experts(const struct check *check, const struct bp_kind *kind)
+{
+    static const char path[] = "/strategy/expert_parallel", width_path[] = "/strategy/expert_tensor_parallel";
+    const struct bp_strategy *strategy = &check->request->strategy;
+    bp_u128 ranks = (bp_u128)strategy->tensor_parallel * strategy->context_parallel * strategy->data_parallel;
+    if (!kind->num_experts)
+        return;
+    check_divides(check, path, "the number of experts", kind->num_experts, "expert_parallel",
+                  strategy->expert_parallel);
+    check_divides(check, width_path, "the experts' width", kind->expert_intermediate_size, "expert_tensor_parallel",
+                  strategy->expert_tensor_parallel);
+    if (check->request->workload.mode != BP_MODE_TRAINING)
+        return;
+    check_divides(check, path, "tensor_parallel * context_parallel * data_parallel", ranks,
+                  "expert_parallel * expert_tensor_parallel",
+                  (bp_u128)strategy->expert_parallel * strategy->expert_tensor_parallel);
+    if (strategy->tensor_parallel > 1 && !strategy->sequence_parallel)
+        bp_problems_add(check->problems, BP_E_conflict, "/strategy/sequence_parallel",
+                        "experts under tensor parallelism need sequence parallelism");
+}
+
+static void check_tensor_parallel(const struct check *check)
+{
+    static const char path[] = "/strategy/tensor_parallel", sequence_path[] = "/workload/sequence_length";
+    const struct bp_model *model = &check->request->model;
+    const struct bp_strategy *strategy = &check->request->strategy;
+    uint64_t t = strategy->tensor_parallel, cp = strategy->context_parallel,
+             S = check->request->workload.sequence_length;
+    check_divides(check, path, "hidden_size", model->hidden_size, "tensor_parallel", t);
+    for (uint32_t i = 0; i < model->n_kinds; i++) {
+        check_kind_tensor_parallel(check, &model->kinds[i]);
+        check_experts(check, &model->kinds[i]);
+    }
+    if (cp > 1)
+        check_divides(check, sequence_path, "sequence_length", S, "2 * context_parallel", 2 * (bp_u128)cp);
+    if (strategy->sequence_parallel && t > 1 && cp && S % cp == 0)
+        check_divides(check, sequence_path, cp > 1 ? "sequence_length / context_parallel" : "sequence_length", S / cp,
+                      "tensor_parallel", t);
 }
 
 static void check_schedule(const struct check *check)
@@ -318,7 +376,7 @@ static void normalise(struct bp_strategy *strategy)
         strategy->sequence_parallel = false;
     if (!strategy->sequence_parallel || strategy->recompute == BP_RECOMPUTE_FULL)
         strategy->recompute_all_gather = strategy->sequence_parallel;
-    if (strategy->data_parallel == 1)
+    if (strategy->data_parallel == 1 && strategy->context_parallel == 1)
         strategy->zero_stage = 0;
     if (strategy->pipeline_parallel == 1)
         strategy->pipeline_schedule = BP_SCHEDULE_NONE;
@@ -328,8 +386,8 @@ static void normalise(struct bp_strategy *strategy)
     }
 }
 
-int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_request *ret,
-                    struct bp_config *ret_config)
+static int request_read(const json_t *body, bool job, struct bp_arena *arena, struct bp_problems *problems,
+                        struct bp_request *ret, struct bp_config *ret_config)
 {
     static const char *const known[] = {"model", "workload", "strategy", "target", "deployment", NULL};
     struct bp_request request = {0};
@@ -343,7 +401,7 @@ int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_proble
     struct bp_reader workload = bp_reader_object(&reader, "workload", true);
     enum reading reading = workload_read(&workload, &request.workload);
     struct bp_reader strategy = bp_reader_object(&reader, "strategy", true);
-    strategy_read(&strategy, reading, &request.strategy);
+    strategy_read(&strategy, reading, job, &request.strategy);
     read_target(&reader, &request);
     read_deployment(&reader, &request);
     bp_request_check(&request, config.position_offset, problems);
@@ -353,4 +411,16 @@ int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_proble
     *ret = request;
     *ret_config = config;
     return 0;
+}
+
+int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_request *ret,
+                    struct bp_config *ret_config)
+{
+    return request_read(body, false, arena, problems, ret, ret_config);
+}
+
+int bp_request_read_for_job(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
+                            struct bp_request *ret, struct bp_config *ret_config)
+{
+    return request_read(body, true, arena, problems, ret, ret_config);
 }

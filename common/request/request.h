@@ -84,6 +84,11 @@ struct bp_request {
 int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_request *ret,
                     struct bp_config *ret_config);
 
+/* The same for the strategy of a whole job, which also has context_parallel, expert_parallel and
+ * expert_tensor_parallel. */
+int bp_request_read_for_job(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
+                            struct bp_request *ret, struct bp_config *ret_config);
+
 /* What must hold between the values of a request that was read, or changed since: every divisibility, the schedule, the
  * lengths, the devices. Every problem is added. */
 void bp_request_check(const struct bp_request *request, uint64_t position_offset, struct bp_problems *problems);

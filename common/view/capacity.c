@@ -17,61 +17,105 @@ bool bp_holding_in(enum bp_holding component, enum bp_mode mode)
     return in[component][mode == BP_MODE_INFERENCE];
 }
 
-uint64_t bp_capacity_run_blocks(const struct bp_capacity_run *run, uint64_t place)
+uint32_t bp_capacity_kind_of(const struct bp_capacity_run *run, uint64_t layer)
 {
-    const struct bp_strategy *strategy = &run->request->strategy;
-    return strategy->n_pipeline_layers ? strategy->pipeline_layers[place]
-                                       : run->request->model.num_hidden_layers / (run->p * run->v);
+    const uint8_t *kinds = run->request->model.layer_kinds;
+    return kinds ? kinds[layer] : 0;
 }
 
-uint64_t bp_capacity_stage_blocks(const struct bp_capacity_run *run, uint64_t stage)
+/* Runs are dealt in order: by hand, or all alike. */
+void bp_capacity_run_layers(const struct bp_capacity_run *run, uint64_t place, uint64_t *ret_first, uint64_t *ret_n)
 {
-    uint64_t blocks = 0;
-    for (uint64_t chunk = 0; chunk < run->v; chunk++)
-        blocks += bp_capacity_run_blocks(run, chunk * run->p + stage);
-    return blocks;
+    const struct bp_strategy *strategy = &run->request->strategy;
+    uint64_t even = run->request->model.num_hidden_layers / (run->p * run->v), first = 0;
+    if (!strategy->n_pipeline_layers) {
+        *ret_first = place * even;
+        *ret_n = even;
+        return;
+    }
+    for (uint64_t i = 0; i < place; i++)
+        first += strategy->pipeline_layers[i];
+    *ret_first = first;
+    *ret_n = strategy->pipeline_layers[place];
+}
+
+struct bp_kind_counts bp_capacity_run_counts(const struct bp_capacity_run *run, uint64_t place)
+{
+    struct bp_kind_counts counts = {0};
+    uint64_t first;
+    bp_capacity_run_layers(run, place, &first, &counts.all);
+    if (run->n_kinds == 1)
+        counts.of[0] = counts.all;
+    else
+        for (uint64_t layer = first; layer < first + counts.all; layer++)
+            counts.of[bp_capacity_kind_of(run, layer)]++;
+    return counts;
+}
+
+struct bp_kind_counts bp_capacity_stage_counts(const struct bp_capacity_run *run, uint64_t stage)
+{
+    struct bp_kind_counts counts = {0};
+    for (uint64_t chunk = 0; chunk < run->v; chunk++) {
+        struct bp_kind_counts more = bp_capacity_run_counts(run, chunk * run->p + stage);
+        for (uint32_t i = 0; i < run->n_kinds; i++)
+            counts.of[i] += more.of[i];
+        counts.all += more.all;
+    }
+    return counts;
+}
+
+/* In inference nothing is kept from one step to the next but the cache. */
+static int no_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err)
+{
+    (void)run;
+    (void)kind;
+    (void)err;
+    return 0;
 }
 
 /* How each mode derives a block and a stage. */
 static const struct {
-    int (*facts)(struct bp_capacity_run *run, struct bp_err *err);
+    int (*facts)(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err);
     void (*stage)(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret);
 } modes[] = {[BP_MODE_TRAINING] = {bp_capacity_training_facts, bp_capacity_training_stage},
-             [BP_MODE_INFERENCE] = {bp_capacity_inference_facts, bp_capacity_inference_stage}};
+             [BP_MODE_INFERENCE] = {no_facts, bp_capacity_inference_stage}};
 
 struct bp_capacity_memo *bp_capacity_memo_new(struct bp_arena *arena)
 {
     return bp_arena_array(arena, 1, sizeof(struct bp_capacity_memo));
 }
 
-static bool remembers(const struct bp_memo_entry *entry, const struct bp_request *request)
+static bool remembers(const struct bp_memo_entry *entry, uint32_t kind, const struct bp_request *request)
 {
     const struct bp_strategy *strategy = &request->strategy;
-    return entry->tensor_parallel == strategy->tensor_parallel &&
+    return entry->kind == kind && entry->tensor_parallel == strategy->tensor_parallel &&
            entry->micro_batch_size == request->workload.micro_batch_size &&
            entry->sequence_parallel == strategy->sequence_parallel &&
            entry->recompute_all_gather == strategy->recompute_all_gather &&
            entry->recompute_activation == strategy->recompute_activation && entry->recompute == strategy->recompute;
 }
 
-static int find_facts(struct bp_capacity_run *run, struct bp_capacity_memo *memo, struct bp_err *err)
+static int find_facts(struct bp_capacity_run *run, uint32_t place, struct bp_capacity_memo *memo, struct bp_err *err)
 {
     const struct bp_strategy *strategy = &run->request->strategy;
+    struct bp_capacity_kind *kind = &run->kinds[place];
     for (size_t i = 0; memo && i < memo->n; i++)
-        if (remembers(&memo->entries[i], run->request)) {
-            run->block = memo->entries[i].facts;
+        if (remembers(&memo->entries[i], place, run->request)) {
+            kind->facts = memo->entries[i].facts;
             return 0;
         }
-    if (modes[run->request->workload.mode].facts(run, err) < 0)
+    bp_capacity_find_tensors(run, kind);
+    if (modes[run->request->workload.mode].facts(run, kind, err) < 0)
         return -1;
     if (memo && memo->n < BP_MEMO_ENTRIES && bp_calc_ok(&run->calc))
-        memo->entries[memo->n++] = (struct bp_memo_entry){strategy->tensor_parallel,
+        memo->entries[memo->n++] = (struct bp_memo_entry){place,
+                                                          strategy->tensor_parallel,
                                                           run->request->workload.micro_batch_size,
                                                           strategy->sequence_parallel,
                                                           strategy->recompute_all_gather,
                                                           strategy->recompute_activation,
                                                           strategy->recompute,
-                                                          run->block};
+                                                          kind->facts};
     return 0;
 }
 
@@ -86,16 +130,20 @@ static int begin(const struct bp_job *job, struct bp_capacity_memo *memo, struct
                                     .p = strategy->pipeline_parallel,
                                     .v = strategy->virtual_stages,
                                     .micro_batches = 1};
-    if (bp_symbols_of(&request->model, 0, workload, strategy, &run->s, err) < 0)
-        return -1;
+    run->n_kinds = request->model.n_kinds;
+    for (uint32_t i = 0; i < run->n_kinds; i++)
+        if (bp_symbols_of(&request->model, i, workload, strategy, &run->kinds[i].s, err) < 0)
+            return -1;
+    run->s = run->kinds[0].s;
     if (workload->mode == BP_MODE_TRAINING)
         run->micro_batches = workload->global_batch_size / (strategy->data_parallel * workload->micro_batch_size);
     if (run->v > 1 && run->micro_batches % run->p != 0)
         return bp_fail(err, BP_E_not_divisible, "/workload/global_batch_size",
                        "an interleaved schedule needs a multiple of %llu micro-batches, not %llu",
                        (unsigned long long)run->p, (unsigned long long)run->micro_batches);
-    if (find_facts(run, memo, err) < 0)
-        return -1;
+    for (uint32_t i = 0; i < run->n_kinds; i++)
+        if (find_facts(run, i, memo, err) < 0)
+            return -1;
     bp_capacity_hold(run);
     return 0;
 }
@@ -105,15 +153,16 @@ static struct bp_bytes evaluate_stage(struct bp_capacity_run *run, uint64_t plac
     *stage = (struct bp_capacity_stage){0};
     modes[run->request->workload.mode].stage(run, place, stage);
     for (size_t i = 0; i < BP_HOLDING_N; i++)
-        stage->total = bp_bytes_add(&run->calc, stage->total, stage->components[i]);
+        stage->total = bp_bytes_add(&run->calc, stage->total, stage->holdings[i]);
     return stage->total;
 }
 
-/* Where blocks are dealt evenly no stage between holds more than the second: it has no ends and the fewest behind it.
+/* Where blocks are alike and dealt evenly no stage between holds more than the second: it has no ends and the fewest
+ * behind it.
  */
 static bool may_bind(const struct bp_capacity_run *run, uint64_t stage)
 {
-    return run->request->strategy.n_pipeline_layers || stage < 2 || stage == run->p - 1;
+    return run->n_kinds > 1 || run->request->strategy.n_pipeline_layers || stage < 2 || stage == run->p - 1;
 }
 
 int bp_capacity_total(const struct bp_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret, struct bp_err *err)

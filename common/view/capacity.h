@@ -14,18 +14,18 @@
 enum { BP_CAPACITY_REVISION = 1 };
 
 /* What a rank holds, in the order in which an answer lists it: suffix, name, whether in training, in inference. */
-#define BP_HOLDINGS                                                                                                  \
-    BP_HOLDING(WEIGHTS, "weights", true, true)                                                                       \
-    BP_HOLDING(GRADIENTS, "gradients", true, false)                                                                  \
-    BP_HOLDING(OPTIMIZER, "optimizer", true, false)                                                                  \
-    BP_HOLDING(STORED_ACTIVATIONS, "stored_activations", true, false)                                                \
-    BP_HOLDING(ACTIVATION_CHECKPOINTS, "activation_checkpoints", true, false)                                        \
-    BP_HOLDING(EMBEDDING_ACTIVATIONS, "embedding_activations", true, false)                                          \
-    BP_HOLDING(HEAD_ACTIVATIONS, "head_activations", true, false)                                                    \
-    BP_HOLDING(TRANSIENT, "transient", true, false)                                                                  \
-    BP_HOLDING(KV_CACHE, "kv_cache", false, true)                                                                    \
-    BP_HOLDING(WORKSPACE, "workspace", false, true)                                                                  \
-    BP_HOLDING(BOUNDARY, "boundary", false, true)                                                                    \
+#define BP_HOLDINGS                                                                                                    \
+    BP_HOLDING(WEIGHTS, "weights", true, true)                                                                         \
+    BP_HOLDING(GRADIENTS, "gradients", true, false)                                                                    \
+    BP_HOLDING(OPTIMIZER, "optimizer", true, false)                                                                    \
+    BP_HOLDING(STORED_ACTIVATIONS, "stored_activations", true, false)                                                  \
+    BP_HOLDING(ACTIVATION_CHECKPOINTS, "activation_checkpoints", true, false)                                          \
+    BP_HOLDING(EMBEDDING_ACTIVATIONS, "embedding_activations", true, false)                                            \
+    BP_HOLDING(HEAD_ACTIVATIONS, "head_activations", true, false)                                                      \
+    BP_HOLDING(TRANSIENT, "transient", true, false)                                                                    \
+    BP_HOLDING(KV_CACHE, "kv_cache", false, true)                                                                      \
+    BP_HOLDING(WORKSPACE, "workspace", false, true)                                                                    \
+    BP_HOLDING(BOUNDARY, "boundary", false, true)                                                                      \
     BP_HOLDING(LOGITS, "logits", false, true)
 #define BP_HOLDING(suffix, name, training, inference) BP_HOLDING_##suffix,
 enum bp_holding { BP_HOLDINGS BP_HOLDING_N };
@@ -33,10 +33,10 @@ enum bp_holding { BP_HOLDINGS BP_HOLDING_N };
 extern const char *const bp_holding_names[];
 bool bp_holding_in(enum bp_holding component, enum bp_mode mode);
 
-/* One pipeline stage. In training its first three components are the model state. */
+/* One pipeline stage. In training its first three holdings are the model state. */
 struct bp_capacity_stage {
     uint64_t in_flight; /* micro-batches, or chunk passes when interleaved, whose activations are held at the peak */
-    struct bp_bytes components[BP_HOLDING_N];
+    struct bp_bytes holdings[BP_HOLDING_N];
     struct bp_bytes blocks_only[3]; /* weights, gradients, optimizer state of its blocks alone */
     struct bp_bytes total;
 };
@@ -44,6 +44,11 @@ struct bp_capacity_stage {
 /* Operations of the whole job: as executed, and without recomputation, replicated heads and padding. */
 struct bp_job_operations {
     bp_u128 hardware, model;
+};
+
+/* Bytes that a rank sends, by what for; ring algorithms. */
+struct bp_wire {
+    struct bp_bytes tensor, pipeline, data, expert, context;
 };
 
 struct bp_capacity {
@@ -54,8 +59,8 @@ struct bp_capacity {
     bool fits;                        /* total <= available; true when no memory was named */
     struct bp_bytes headroom, shortfall;
     struct bp_job_operations per_step, per_token;
-    bool has_per_token;                                    /* the operations of a step divide evenly by its tokens */
-    struct bp_bytes wire_tensor, wire_pipeline, wire_data; /* sent by one rank of the binding stage, per step */
+    bool has_per_token;                     /* the operations of a step divide evenly by its tokens */
+    struct bp_wire wire;                    /* sent by one rank of the binding stage, per step */
     struct bp_bytes kv_per_token;           /* the whole model, each head once; inference in the cache's dtype */
     uint64_t kv_tokens_that_fit, max_batch; /* inference with a memory named */
 };

@@ -1,19 +1,6 @@
 /* Inference: weights, the paged KV cache of the whole batch, the activations of one step. */
 #include "common/view/capacity_run.h"
 
-/* The tensors of a block are those of training. */
-int bp_capacity_inference_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err)
-{
-    struct bp_block block;
-    struct bp_pass_input input = {.request = run->request, .symbols = &kind->s};
-    if (bp_training_block(&input, &block, err) < 0)
-        return -1;
-    for (uint32_t i = 0; i < block.n_rows; i++)
-        if (block.rows[i].parameters)
-            bp_capacity_add_tensor(run, kind, &block.rows[i]);
-    return 0;
-}
-
 /* Activations stay at two bytes beside float8 weights. */
 static bp_u128 activation_bytes(const struct bp_capacity_run *run)
 {

@@ -11,17 +11,19 @@ struct bp_held {
     bp_u128 weights, gradients, optimizer; /* bytes */
 };
 
-/* A row's parameters on one rank: `copies` of n rows by k columns (k = 0: a vector of n), with `bias` a vector of k each,
- * which `ranks` ranks hold alike. `linear` is of a linear of the block, which float8 quantises. */
+/* A tensor of one rank: `copies` of n rows by k columns (k = 0: a vector of n), with `bias` a vector of k each.
+ * `linear` is of a linear that float8 quantises, `expert` of the local experts, which fewer ranks hold alike. */
 struct bp_tensor {
-    bp_u128 copies, n, k, ranks;
-    bool bias, linear;
+    bp_u128 copies, n, k;
+    bool bias, linear, expert;
 };
 
-/* What the rows of one block say, per micro-batch where it is about activations. It does not depend on the pipeline or
+enum { BP_TENSORS_MAX = 24 };
+
+/* What one block of a kind has, per micro-batch where it is about activations. It does not depend on the pipeline or
  * on ZeRO. */
 struct bp_block_facts {
-    struct bp_tensor tensors[BP_ROWS_MAX];
+    struct bp_tensor tensors[BP_TENSORS_MAX];
     uint32_t n_tensors;
     bp_u128 kept;   /* from forward to backward: stored activations, or the checkpoint under full recomputation */
     bp_u128 again;  /* what recomputation brings back for a moment */
@@ -33,7 +35,7 @@ enum { BP_MEMO_ENTRIES = 48 };
 struct bp_capacity_memo {
     struct bp_memo_entry {
         uint32_t kind;
-        uint64_t tensor_parallel, data_parallel, micro_batch_size;
+        uint64_t tensor_parallel, micro_batch_size;
         bool sequence_parallel, recompute_all_gather, recompute_activation;
         enum bp_recompute recompute;
         struct bp_block_facts facts;
@@ -76,8 +78,11 @@ uint32_t bp_capacity_kind_of(const struct bp_capacity_run *run, uint64_t layer);
 /* Adds `times` of one to another. */
 void bp_held_add(struct bp_capacity_run *run, struct bp_held *to, const struct bp_held *held, bp_u128 times);
 
-/* Adds a row with parameters to the facts of a kind. */
-void bp_capacity_add_tensor(struct bp_capacity_run *run, struct bp_capacity_kind *kind, const struct bp_row *row);
+/* Elements of a tensor. */
+bp_u128 bp_tensor_elements(struct bp_calc *calc, const struct bp_tensor *tensor);
+
+/* Finds the tensors of a kind's block (capacity_tensors.c). */
+void bp_capacity_find_tensors(struct bp_capacity_run *run, struct bp_capacity_kind *kind);
 
 /* What one block of each kind holds, and what the ends of the model hold. */
 void bp_capacity_hold(struct bp_capacity_run *run);
@@ -93,7 +98,6 @@ bp_u128 bp_capacity_vocabulary_share(struct bp_capacity_run *run);
 /* The facts of one kind of block, and one stage: capacity_training.c, capacity_inference.c. */
 int bp_capacity_training_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err);
 void bp_capacity_training_stage(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret);
-int bp_capacity_inference_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err);
 void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret);
 
 /* Bytes of the KV cache of one block of a kind, for one sequence of c tokens in whole pages. */

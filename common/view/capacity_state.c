@@ -39,9 +39,8 @@ static bp_u128 optimizer_bytes(struct bp_capacity_run *run, const struct bp_tens
     return run->s.e < 4 ? bp_add(calc, bytes, bp_mul(calc, 4, own)) : bytes;
 }
 
-static bp_u128 parameters_of(struct bp_capacity_run *run, const struct bp_tensor *tensor)
+bp_u128 bp_tensor_elements(struct bp_calc *calc, const struct bp_tensor *tensor)
 {
-    struct bp_calc *calc = &run->calc;
     bp_u128 matrix = tensor->k ? bp_mul(calc, tensor->n, tensor->k) : tensor->n;
     return bp_mul(calc, tensor->copies, bp_add(calc, matrix, tensor->bias ? tensor->k : 0));
 }
@@ -60,40 +59,17 @@ static bp_u128 weight_bytes(struct bp_capacity_run *run, const struct bp_tensor 
 }
 
 /* shard(P) = ceil(P / ranks) is the largest rank's share of a row. */
-static void hold(struct bp_capacity_run *run, struct bp_held *held, const struct bp_tensor *tensor)
+static void hold(struct bp_capacity_run *run, struct bp_held *held, const struct bp_tensor *tensor, bp_u128 ranks)
 {
     struct bp_calc *calc = &run->calc;
     uint64_t zero = run->request->strategy.zero_stage;
-    bp_u128 P = parameters_of(run, tensor), shard = bp_div_ceil(calc, P, tensor->ranks);
+    bp_u128 P = bp_tensor_elements(calc, tensor), shard = bp_div_ceil(calc, P, ranks);
     bp_u128 own = zero >= 1 ? shard : P;
     held->whole = bp_add(calc, held->whole, P);
     held->own = bp_add(calc, held->own, own);
     held->weights = bp_add(calc, held->weights, weight_bytes(run, tensor, zero >= 3 ? shard : P));
     held->gradients = bp_add(calc, held->gradients, bp_mul(calc, zero >= 2 ? shard : P, run->s.g));
     held->optimizer = bp_add(calc, held->optimizer, optimizer_bytes(run, tensor, own));
-}
-
-void bp_capacity_add_tensor(struct bp_capacity_run *run, struct bp_capacity_kind *kind, const struct bp_row *row)
-{
-    const struct bp_tensor_shape *shape = &row->parameter_shape;
-    struct bp_tensor *tensor = &kind->facts.tensors[kind->facts.n_tensors++];
-    bp_u128 ranks = row->expert ? kind->s.expert_dp : kind->s.dp, local[BP_DIMS_MAX];
-    for (uint32_t i = 0; i < shape->n_dims; i++) {
-        const bp_u128 degrees[BP_AXIS_N] = {[BP_AXIS_TENSOR] = kind->s.t,
-                                            [BP_AXIS_EXPERT] = kind->s.ep,
-                                            [BP_AXIS_EXPERT_TENSOR] = kind->s.etp};
-        bp_u128 degree = degrees[shape->sharding[i]];
-        local[i] = degree ? bp_div(&run->calc, shape->size[i], degree) : shape->size[i];
-    }
-    *tensor = (struct bp_tensor){.copies = 1, .n = row->parameters, .ranks = ranks};
-    if (row->engine != BP_ENGINE_MATRIX)
-        return;
-    uint32_t first = row->expert ? 1 : 0; /* experts have a dimension of their own before the matrix */
-    tensor->copies = row->expert ? local[0] : 1;
-    tensor->n = local[first] - row->bias;
-    tensor->k = local[first + 1];
-    tensor->bias = row->bias;
-    tensor->linear = !row->unquantised;
 }
 
 /* ceil(V/t), V first rounded up to the vocabulary's multiple. */
@@ -111,21 +87,21 @@ static void hold_ends(struct bp_capacity_run *run)
 {
     const struct bp_model *model = &run->request->model;
     bp_u128 vectors = model->norm == BP_NORM_LAYERNORM && !model->norm_without_bias ? 2 : 1, ranks = run->s.dp;
-    const struct bp_tensor table = {1, bp_capacity_vocabulary_share(run), run->s.H, ranks, false, false};
-    const struct bp_tensor positions = {1, model->max_position_embeddings, run->s.H, ranks, false, false};
-    const struct bp_tensor norm = {1, bp_mul(&run->calc, vectors, run->s.H), 0, ranks, false, false};
-    const struct bp_tensor head_bias = {1, table.n, 0, ranks, false, false};
-    hold(run, &run->embedding, &table);
+    const struct bp_tensor table = {.copies = 1, .n = bp_capacity_vocabulary_share(run), .k = run->s.H};
+    const struct bp_tensor positions = {.copies = 1, .n = model->max_position_embeddings, .k = run->s.H};
+    const struct bp_tensor norm = {.copies = 1, .n = bp_mul(&run->calc, vectors, run->s.H)};
+    const struct bp_tensor head_bias = {.copies = 1, .n = table.n};
+    hold(run, &run->embedding, &table, ranks);
     if (model->embedding_norm)
-        hold(run, &run->embedding, &norm);
+        hold(run, &run->embedding, &norm, ranks);
     if (model->position == BP_POSITION_LEARNED)
-        hold(run, &run->embedding, &positions);
+        hold(run, &run->embedding, &positions, ranks);
     if (!model->final_norm_absent && !model->norm_without_weight)
-        hold(run, &run->head, &norm);
+        hold(run, &run->head, &norm, ranks);
     if (!model->tie_word_embeddings || run->p > 1)
-        hold(run, &run->head, &table);
+        hold(run, &run->head, &table, ranks);
     if (model->head_bias)
-        hold(run, &run->head, &head_bias);
+        hold(run, &run->head, &head_bias, ranks);
 }
 
 void bp_capacity_hold(struct bp_capacity_run *run)
@@ -133,7 +109,8 @@ void bp_capacity_hold(struct bp_capacity_run *run)
     for (uint32_t i = 0; i < run->n_kinds; i++) {
         struct bp_capacity_kind *kind = &run->kinds[i];
         for (uint32_t j = 0; j < kind->facts.n_tensors; j++)
-            hold(run, &kind->held, &kind->facts.tensors[j]);
+            hold(run, &kind->held, &kind->facts.tensors[j],
+                 kind->facts.tensors[j].expert ? kind->s.expert_dp : kind->s.dp);
     }
     hold_ends(run);
 }

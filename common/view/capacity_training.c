@@ -1,4 +1,5 @@
-/* Training: activations of a block from its rows, in flight by the pipeline's schedule, and what is held for a moment. */
+/* Training: activations of a block from its rows, in flight by the pipeline's schedule, and what is held for a moment.
+ */
 #include "common/view/capacity_run.h"
 
 struct activations {
@@ -26,6 +27,19 @@ static struct activations sum_activations(struct bp_capacity_run *run, const str
     return (struct activations){bp_add(calc, bp_sub(calc, all, dropped), statistics), widest};
 }
 
+/* The tensors of the description are those of the rows. */
+static bool same_parameters(struct bp_capacity_run *run, const struct bp_capacity_kind *kind,
+                            const struct bp_block *block)
+{
+    bp_u128 described = 0, in_rows = 0;
+    for (uint32_t i = 0; i < kind->facts.n_tensors; i++)
+        described = bp_add(&run->calc, described, bp_tensor_elements(&run->calc, &kind->facts.tensors[i]));
+    for (uint32_t i = 0; i < block->n_rows; i++)
+        in_rows = bp_add(&run->calc, in_rows, block->rows[i].parameters);
+    /* The score correction is moved by the router's load, not by a gradient: it has no row. */
+    return described == in_rows + (kind->s.kind->score_correction_bias ? kind->s.E : 0) || !bp_calc_ok(&run->calc);
+}
+
 /* The rows under the request's recomputation and, where that drops something, under none. */
 int bp_capacity_training_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err)
 {
@@ -36,9 +50,8 @@ int bp_capacity_training_facts(struct bp_capacity_run *run, struct bp_capacity_k
     enum bp_recompute recompute = request.strategy.recompute;
     if (bp_training_block(&input, &block, err) < 0)
         return -1;
-    for (uint32_t i = 0; i < block.n_rows; i++)
-        if (block.rows[i].parameters)
-            bp_capacity_add_tensor(run, kind, &block.rows[i]);
+    if (!same_parameters(run, kind, &block))
+        return bp_fail(err, BP_E_internal, "", "the rows and the description of a block differ in their parameters");
     struct activations now = sum_activations(run, &s, &block, recompute);
     kind->facts.kept = now.stored;
     kind->facts.widest = now.widest;
@@ -69,8 +82,8 @@ static bp_u128 run_keeps(struct bp_capacity_run *run, uint64_t place)
 }
 
 /* Chunk passes in Megatron's interleaved order (Narayanan et al., section 2.2): p micro-batches of a chunk, then of the
- * next; the warm-up fills, then each backward pass, in the reverse order of chunks, makes room for a forward one. Chunks
- * may keep different amounts, so that the peak is looked for over one period. */
+ * next; the warm-up fills, then each backward pass, in the reverse order of chunks, makes room for a forward one.
+ * Chunks may keep different amounts, so that the peak is looked for over one period. */
 static bp_u128 interleaved_peak(struct bp_capacity_run *run, uint64_t stage, uint64_t *ret_in_flight)
 {
     uint64_t p = run->p, v = run->v, period = p * v;
@@ -128,7 +141,8 @@ static bp_u128 head_activations(struct bp_capacity_run *run)
 
 /* ---- For a moment ---- */
 
-/* ZeRO's units (embedding, block, head) in the order of a stage: the two largest that follow each other, the largest. */
+/* ZeRO's units (embedding, block, head) in the order of a stage: the two largest that follow each other, the largest.
+ */
 struct units {
     bp_u128 last, pair, largest;
 };
@@ -141,8 +155,8 @@ static void next_unit(struct bp_capacity_run *run, struct units *units, bp_u128 
     units->last = elements;
 }
 
-/* ZeRO 3 gathers the weights of two units, ZeRO 2 and 3 have the gradients of one unsharded (Rajbhandari et al., section
- * 5). */
+/* ZeRO 3 gathers the weights of two units, ZeRO 2 and 3 have the gradients of one unsharded (Rajbhandari et al.,
+ * section 5). */
 static bp_u128 zero_transient(struct bp_capacity_run *run, uint64_t stage)
 {
     struct bp_calc *calc = &run->calc;
@@ -163,16 +177,32 @@ static bp_u128 zero_transient(struct bp_capacity_run *run, uint64_t stage)
     return bp_add(calc, bp_mul(calc, units.largest, run->s.g), zero == 3 ? bp_mul(calc, units.pair, run->s.e) : 0);
 }
 
+/* Keys and values of other ranks that attention holds under context parallelism: two shards on their way around a
+ * ring, or all of them once gathered. Exchanged by heads, each rank holds as much as before. */
+static bp_u128 context_transient(struct bp_capacity_run *run, const struct bp_symbols *s)
+{
+    struct bp_calc *calc = &run->calc;
+    uint64_t cp = run->request->strategy.context_parallel;
+    bool latent = s->kind->attention == BP_ATTENTION_LATENT;
+    bp_u128 width = latent ? (bp_u128)s->kind->qk_nope_head_dim + s->kind->qk_rope_head_dim + s->kind->v_head_dim
+                           : bp_mul(calc, 2, s->d);
+    bp_u128 shard = BP_PROD(calc, s->B, s->S, latent ? s->h_l : s->k_l, width, s->e);
+    const bp_u128 shards[] = {[BP_CP_RING] = 2, [BP_CP_ALL_GATHER] = cp, [BP_CP_A2A] = 0};
+    return cp == 1 ? 0 : bp_mul(calc, shards[run->job->cp_comm], shard);
+}
+
 static bp_u128 backward_transient(struct bp_capacity_run *run, uint64_t stage)
 {
     struct bp_kind_counts counts = bp_capacity_stage_counts(run, stage);
-    bp_u128 again = 0, widest = 0;
+    bp_u128 again = 0, widest = 0, context = 0;
     for (uint32_t i = 0; i < run->n_kinds; i++) {
         const struct bp_block_facts *facts = &run->kinds[i].facts;
+        bp_u128 gathered = counts.of[i] ? context_transient(run, &run->kinds[i].s) : 0;
+        context = gathered > context ? gathered : context;
         again = counts.of[i] && facts->again > again ? facts->again : again;
         widest = counts.of[i] && facts->widest > widest ? facts->widest : widest;
     }
-    return BP_SUM(&run->calc, again, widest, zero_transient(run, stage));
+    return BP_SUM(&run->calc, again, widest, context, zero_transient(run, stage));
 }
 
 /* The larger of the backward peak and the optimizer step's, where fp32 gradients stand beside narrower ones. */

@@ -109,11 +109,19 @@ static void sort_by_ratio(struct values *values, uint64_t from)
         }
 }
 
+static bool splits_kind(const struct bp_kind *kind, uint64_t t)
+{
+    uint64_t k = kind->num_key_value_heads;
+    return kind->intermediate_size % t == 0 && kind->shared_intermediate_size % t == 0 &&
+           kind->num_attention_heads % t == 0 && (k % t == 0 || t % k == 0);
+}
+
 static bool splits_heads(const struct bp_model *model, uint64_t t)
 {
-    uint64_t k = model->num_key_value_heads;
-    return model->hidden_size % t == 0 && model->intermediate_size % t == 0 && model->num_attention_heads % t == 0 &&
-           (k % t == 0 || t % k == 0);
+    bool splits = model->hidden_size % t == 0;
+    for (uint32_t i = 0; splits && i < model->n_kinds; i++)
+        splits = splits_kind(&model->kinds[i], t);
+    return splits;
 }
 
 static void offer_degrees(const struct search *search, enum bp_fit_field field, struct values *values)
