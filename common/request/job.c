@@ -65,12 +65,16 @@ static int derive_degree(const json_t *body, json_t *request)
     json_t *strategy = json_object_get(request, "strategy");
     const char *key = free_degree(json_object_get(json_object_get(request, "workload"), "mode"));
     json_int_t world = json_integer_value(json_object_get(body, "world_size"));
-    json_int_t t = degree(strategy, "tensor_parallel"), p = degree(strategy, "pipeline_parallel");
-    if (!json_is_object(strategy) || json_object_get(strategy, key) || world < 1 || t < 1 || p < 1)
+    static const char *const others[] = {"tensor_parallel", "pipeline_parallel", "context_parallel"};
+    if (!json_is_object(strategy) || json_object_get(strategy, key) || world < 1)
         return 0;
-    if (t > world || p > world || world % t != 0 || world / t % p != 0)
-        return 0;
-    return json_object_set_new(strategy, key, json_integer(world / t / p));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        json_int_t other = degree(strategy, others[i]);
+        if (other < 1 || world % other != 0)
+            return 0;
+        world /= other;
+    }
+    return json_object_set_new(strategy, key, json_integer(world));
 }
 
 static json_t *plan_request(const json_t *body)
@@ -146,9 +150,10 @@ static void check_world_size(const struct bp_reader *body, const struct bp_job *
 {
     uint64_t world = bp_reader_uint(body, "world_size", 1, BP_JSON_INT_MAX, 0);
     if (world && bp_job_devices(job) != world)
-        bp_reader_problem(body, BP_E_conflict, "world_size",
-                          "is not the product of the strategy's tensor_parallel, pipeline_parallel and %s",
-                          job->request.workload.mode == BP_MODE_TRAINING ? "data_parallel" : "replicas");
+        bp_reader_problem(
+            body, BP_E_conflict, "world_size",
+            "is not the product of the strategy's tensor_parallel, pipeline_parallel, context_parallel and %s",
+            job->request.workload.mode == BP_MODE_TRAINING ? "data_parallel" : "replicas");
 }
 
 /* Training rows exist for blocks whose attention is by heads or latent, with a norm before each half. */

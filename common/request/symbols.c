@@ -32,6 +32,7 @@ static void bind_experts(const struct bp_kind *kind, const struct bp_strategy *s
     symbols->F_s = kind->shared_intermediate_size;
     symbols->ep = strategy->expert_parallel;
     symbols->etp = strategy->expert_tensor_parallel;
+    symbols->expert_dp = 1;
     if (kind->num_experts == 0 || symbols->c)
         return;
     symbols->expert_dp = bp_div(calc, bp_mul(calc, symbols->t, symbols->dp), bp_mul(calc, symbols->ep, symbols->etp));
