@@ -409,7 +409,9 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
     http->connections.resume = resume;
     http->connections.accepted = on_unix_client;
     http->connections.accepted_data = http;
-    if (listen_tcp(http, options, err) || (*options->socket && listen_unix(http, options->socket, err)) ||
+    http->connections.unix_listener = options->unix_listener;
+    if (listen_tcp(http, options, err) ||
+        (options->unix_listener < 0 && *options->socket && listen_unix(http, options->socket, err)) ||
         start_daemon(http, n_fds, err)) {
         http_free(http);
         return -1;
