@@ -1,6 +1,6 @@
 /* Structure of the distributed stage: what a block on a logical mesh must be, whichever rows it was made of. The
- * groups are: identity and words; the order of tasks and what they wait for; collectives and effects; values and
- * sharding (distributed_values.c); memory (distributed_memory.c). */
+ * groups are: identity and words; the order of tasks and what they wait for; collectives and effects; work
+ * (distributed_work.c); values and sharding (distributed_values.c); memory (distributed_memory.c). */
 #include "common/gate/distributed.h"
 
 #include <string.h>
@@ -460,6 +460,17 @@ static const struct bp_check rows[] = {
      check_backward},
     {"distributed.updates", S, "An optimizer task waits for exactly its row's tasks after the forward part.",
      check_updates},
+    {"distributed.forward_traffic", S,
+     "A forward computation reads once what a rank holds of its inputs, and writes once what it holds of its output.",
+     bp_gate_check_forward_traffic},
+    {"distributed.repeats", S, "What is done again is what was done forward.", bp_gate_check_repeats},
+    {"distributed.gradient_work", S,
+     "A gradient writes what its row read, reads that and its output's gradient, and multiplies as often as forward.",
+     bp_gate_check_gradient_work},
+    {"distributed.optimizer_work", S, "An optimizer task does Adam's work on a rank's own share of the parameters.",
+     bp_gate_check_optimizer_work},
+    {"distributed.activations", S, "A row's activation and output are what a rank holds of its inputs and its output.",
+     bp_gate_check_activations},
     {"distributed.mesh", S, "The mesh has the axes of the mode, in order, with the sizes of the strategy.",
      bp_gate_check_mesh},
     {"distributed.values", S, "Input and output come first, then in table order each row's parameters and output.",
