@@ -5,13 +5,13 @@
 /* Value 1 is the block's output, which the last forward task writes beside its row's. */
 enum { BLOCK_OUTPUT = 1 };
 
-/* A row as the values and tasks of the snapshot show it. */
+/* A row as the values and tasks of the snapshot show it; in elements that a rank holds. */
 struct row {
     const struct bp_distributed_task *forward; /* NULL when it does nothing forward */
-    bp_u128 inputs, parameters, output; /* elements that a rank holds of what the forward task reads and writes */
-    bool has_output;
-    uint32_t parameters_value; /* BP_GATE_NOWHERE when it has none */
-    bool is_dropout, is_residual;
+    bp_u128 inputs, parameters, output;        /* what the forward task reads and writes */
+    bp_u128 fused;                             /* of the inputs, what is query, key and value together */
+    uint32_t parameters_value, output_value;   /* BP_GATE_NOWHERE when it has none */
+    bool is_dropout, is_residual, is_softmax;
 };
 
 struct view {
@@ -31,6 +31,16 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+/* Query, key and value in one value: who reads it takes part of it. */
+static bool is_fused(const struct bp_distributed_value *value)
+{
+    static const char *const roles[] = {"attention.qkv.output", "attention.qk_norm.output", "attention.rope.output"};
+    for (size_t i = 0; i < BP_GATE_COUNT(roles); i++)
+        if (strcmp(value->role, roles[i]) == 0)
+            return true;
+    return false;
+}
+
 static void see_forward(const struct bp_distributed_ir *ir, const struct bp_gate_held *held,
                         const struct bp_distributed_task *task, struct row *row)
 {
@@ -44,12 +54,14 @@ static void see_forward(const struct bp_distributed_ir *ir, const struct bp_gate
         *sum = bp_add(&calc, *sum, held->elements[value]);
         if (held->is_parameters[value])
             row->parameters_value = value;
+        if (is_fused(&ir->values[value]))
+            row->fused = bp_add(&calc, row->fused, held->elements[value]);
     }
     for (uint32_t j = 0; j < task->outputs.n; j++) {
         uint32_t value = task->outputs.at[j];
         if (value != BLOCK_OUTPUT && value < ir->n_values) {
             row->output = held->elements[value];
-            row->has_output = true;
+            row->output_value = value;
         }
     }
 }
@@ -66,9 +78,10 @@ static bool see(struct bp_gate *gate, struct view *ret)
     if (!bp_gate_hold(gate, &held))
         return false;
     for (uint32_t i = 0; i < ir->n_layers; i++) {
-        rows[i].parameters_value = BP_GATE_NOWHERE;
+        rows[i].parameters_value = rows[i].output_value = BP_GATE_NOWHERE;
         rows[i].is_dropout = ends_with(ir->layers[i].name, "dropout");
         rows[i].is_residual = ends_with(ir->layers[i].name, ".residual");
+        rows[i].is_softmax = ends_with(ir->layers[i].name, ".softmax");
     }
     for (uint32_t i = 0; i < ir->n_tasks; i++)
         if (is_forward(&ir->tasks[i]) && ir->tasks[i].layer < ir->n_layers)
@@ -85,32 +98,26 @@ static void expect(struct bp_gate *gate, uint32_t i, const char *key, const stru
                    bp_gate_path(gate, "/tasks/%u/work/%s", i, key), "it is not what the task's values give");
 }
 
-/* A row with parts of the fused query, key and value reads those parts only. */
-static bool reads_a_part(const struct view *view, const struct bp_distributed_task *task)
+/* What a task writes of its row's output: all; of the KV cache, c tokens, the q new ones. */
+static bp_u128 written(struct bp_gate *gate, const struct row *row, struct bp_calc *calc)
 {
-    static const char *const fused[] = {"attention.qkv.output", "attention.qk_norm.output", "attention.rope.output"};
-    for (uint32_t j = 0; j < task->inputs.n; j++)
-        for (size_t k = 0; k < BP_GATE_COUNT(fused); k++)
-            if (task->inputs.at[j] < view->ir->n_values &&
-                strcmp(view->ir->values[task->inputs.at[j]].role, fused[k]) == 0)
-                return true;
-    return false;
+    const struct bp_symbols *s = gate->symbols;
+    bp_u128 bytes = bp_mul(calc, row->output, s->e);
+    if (row->forward->effect.has && row->forward->effect.access == BP_ACCESS_WRITE)
+        return bp_div(calc, bp_mul(calc, bytes, s->q), s->c);
+    return bp_add(calc, bytes, row->is_dropout ? row->output : 0);
 }
 
-static bool writes_a_part(const struct bp_distributed_task *task)
+/* Of query, key and value together a task reads as much as it writes. */
+static bp_u128 read_once(struct bp_gate *gate, const struct row *row, struct bp_calc *calc)
 {
-    return task->effect.has && task->effect.access == BP_ACCESS_WRITE;
-}
-
-static bp_u128 least(bp_u128 a, bp_u128 b)
-{
-    return a < b ? a : b;
+    bp_u128 whole = bp_add(calc, bp_sub(calc, row->inputs, row->fused), row->parameters);
+    return bp_add(calc, bp_mul(calc, whole, gate->symbols->e), row->fused ? written(gate, row, calc) : 0);
 }
 
 void bp_gate_check_forward_traffic(struct bp_gate *gate)
 {
     struct view view;
-    bp_u128 e = gate->symbols->e;
     if (!see(gate, &view))
         return;
     for (uint32_t i = 0; i < view.ir->n_tasks; i++) {
@@ -119,13 +126,10 @@ void bp_gate_check_forward_traffic(struct bp_gate *gate)
             continue;
         const struct row *row = &view.rows[task->layer];
         struct bp_calc calc = {0};
-        bp_u128 read = bp_mul(&calc, bp_add(&calc, row->inputs, row->parameters), e);
-        bp_u128 write = bp_add(&calc, bp_mul(&calc, row->output, e), row->is_dropout ? row->output : 0);
-        bp_u128 has_read = task->work.read.n, has_written = task->work.write.n;
-        expect(gate, i, "read_bytes", &calc, reads_a_part(&view, task) ? least(read, has_read) : read, has_read);
-        expect(gate, i, "write_bytes", &calc, writes_a_part(task) ? least(write, has_written) : write, has_written);
-        BP_GATE_EXPECT(gate, row->has_output, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/outputs", i),
-                       "it does not write its row's output");
+        expect(gate, i, "read_bytes", &calc, read_once(gate, row, &calc), task->work.read.n);
+        expect(gate, i, "write_bytes", &calc, written(gate, row, &calc), task->work.write.n);
+        BP_GATE_EXPECT(gate, row->output_value != BP_GATE_NOWHERE, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/outputs", i), "it does not write its row's output");
     }
 }
 
@@ -152,31 +156,64 @@ void bp_gate_check_repeats(struct bp_gate *gate)
     }
 }
 
-/* A fork sums the gradients of its users: it reads one more than it adds. */
+/* A fork sums the gradients of its users, and waits for each: it reads one more than it adds. */
 static void expect_fork(struct bp_gate *gate, const struct view *view, uint32_t i)
 {
     const struct bp_distributed_task *task = &view->ir->tasks[i];
     struct bp_calc calc = {0};
-    bp_u128 added = bp_mul(&calc, task->work.operations.n, gate->symbols->e);
+    bp_u128 read = bp_add(&calc, bp_mul(&calc, task->work.operations.n, gate->symbols->e), task->work.write.n);
     expect(gate, i, "write_bytes", &calc, view->ir->layers[task->layer].activation.n, task->work.write.n);
-    expect(gate, i, "read_bytes", &calc, bp_add(&calc, added, task->work.write.n), task->work.read.n);
+    expect(gate, i, "read_bytes", &calc, read, task->work.read.n);
+    BP_GATE_EXPECT(gate, bp_mul(&calc, task->dependencies.n, task->work.write.n) == read, BP_E_structure_violated,
+                   bp_gate_path(gate, "/tasks/%u/dependencies", i),
+                   "it does not wait for as many gradients as it sums");
 }
 
-/* Beside its output's gradient a row without parameters reads its inputs, a dropout its mask; one with parameters at
- * most both and these. It writes the gradient of its inputs. */
+/* The n*k weights of a product [m,n] x [n,k], without a bias, from 2mnk, mn and mk. */
+static bp_u128 weights_of_product(const struct row *row, struct bp_calc *calc)
+{
+    bp_u128 mnk = bp_div(calc, row->forward->work.operations.n, 2);
+    return bp_div(calc, mnk, bp_div(calc, bp_mul(calc, row->inputs, row->output), mnk));
+}
+
+/* What an activation gradient reads beside its output's gradient, in bytes: a product with weights these, a dropout its
+ * mask, a norm its input and its scale, any other row its inputs. */
+static bp_u128 operands_of(struct bp_gate *gate, const struct row *row, struct bp_calc *calc)
+{
+    const unsigned vectors = gate->request->model.norm == BP_NORM_LAYERNORM ? 2 : 1;
+    bp_u128 e = gate->symbols->e;
+    if (row->is_dropout)
+        return row->output;
+    if (row->parameters == 0)
+        return bp_mul(calc, row->inputs, e);
+    if (row->forward->engine == BP_ENGINE_MATRIX)
+        return bp_mul(calc, weights_of_product(row, calc), e);
+    return bp_mul(calc, bp_add(calc, row->inputs, bp_div(calc, row->parameters, vectors)), e);
+}
+
+/* Those operands as values: softmax and dropout keep their own output. */
+static bool reads_operands(const struct row *row, const struct bp_list *inputs)
+{
+    if (row->is_dropout || row->is_softmax)
+        return inputs->n == 1 && inputs->at[0] == row->output_value;
+    if (row->parameters > 0 && row->forward->engine == BP_ENGINE_MATRIX)
+        return inputs->n == 1 && inputs->at[0] == row->parameters_value;
+    return bp_gate_list_equal(inputs, &row->forward->inputs);
+}
+
 static void expect_activation_gradient(struct bp_gate *gate, const struct row *row, uint32_t i,
                                        const struct bp_distributed_task *task)
 {
     struct bp_calc calc = {0};
     bp_u128 e = gate->symbols->e, output = bp_mul(&calc, row->output, e);
-    bp_u128 operands = row->is_dropout ? row->output : bp_mul(&calc, row->inputs, e);
-    bp_u128 most = BP_SUM(&calc, output, operands, bp_mul(&calc, row->parameters, e)), read = task->work.read.n;
-    bool exact = row->parameters == 0;
-    expect(gate, i, "read_bytes", &calc, exact || read < output ? most : least(most, read), read);
+    bp_u128 read = bp_add(&calc, output, operands_of(gate, row, &calc));
+    expect(gate, i, "read_bytes", &calc, read, task->work.read.n);
     expect(gate, i, "write_bytes", &calc, bp_mul(&calc, row->inputs, e), task->work.write.n);
     if (task->engine == BP_ENGINE_MATRIX)
-        expect(gate, i, "operations", &calc, bp_mul(&calc, exact ? 2 : 1, row->forward->work.operations.n),
-               task->work.operations.n);
+        expect(gate, i, "operations", &calc,
+               bp_mul(&calc, row->parameters > 0 ? 1 : 2, row->forward->work.operations.n), task->work.operations.n);
+    BP_GATE_EXPECT(gate, reads_operands(row, &task->inputs), BP_E_structure_violated,
+                   bp_gate_path(gate, "/tasks/%u/inputs", i), "they are not what its row's gradient is made of");
 }
 
 static void expect_weight_gradient(struct bp_gate *gate, const struct row *row, uint32_t i,
@@ -274,6 +311,15 @@ static void expect_row(struct bp_gate *gate, uint32_t i, const struct bp_distrib
                    bp_gate_path(gate, "/layers/%u/activation_bytes", i), "it is not what a rank holds of the inputs");
 }
 
+/* Inference keeps nothing for a backward pass. */
+static void expect_nothing_kept(struct bp_gate *gate, uint32_t i, const struct bp_distributed_layer *layer)
+{
+    bool nothing = layer->activation.n == 0 && layer->output.n == 0 && !layer->keeps_activation &&
+                   !layer->keeps_output && !layer->owns_activation;
+    BP_GATE_EXPECT(gate, nothing, BP_E_structure_violated, bp_gate_path(gate, "/layers/%u", i),
+                   "inference keeps no activation");
+}
+
 /* The row of each collective, whichever phase it is in, counts as one; the rest by their forward computation. */
 void bp_gate_check_activations(struct bp_gate *gate)
 {
@@ -288,8 +334,10 @@ void bp_gate_check_activations(struct bp_gate *gate)
     for (uint32_t i = 0; i < view.ir->n_tasks; i++)
         if (view.ir->tasks[i].layer < view.ir->n_layers)
             collective[view.ir->tasks[i].layer] |= view.ir->tasks[i].kind == BP_TASK_COLLECTIVE;
-    for (uint32_t i = 0; view.ir->workload.mode == BP_MODE_TRAINING && i < view.ir->n_layers; i++) {
-        if (collective[i])
+    for (uint32_t i = 0; i < view.ir->n_layers; i++) {
+        if (view.ir->workload.mode != BP_MODE_TRAINING)
+            expect_nothing_kept(gate, i, &view.ir->layers[i]);
+        else if (collective[i])
             expect_collective_row(gate, i, &view.ir->layers[i]);
         else if (view.rows[i].forward)
             expect_row(gate, i, &view.ir->layers[i], &view.rows[i]);

@@ -82,6 +82,27 @@ static void read_another(struct spoiled *copy)
     task(copy, "mlp.up.weight_gradient")->inputs = list_of(copy, 1, (uint32_t[]){1});
 }
 
+static void keep_the_output_in(struct spoiled *copy)
+{
+    struct bp_list *outputs = &task(copy, "mlp.residual")->outputs;
+    *outputs = list_of(copy, 1, outputs->at + 1);
+}
+
+static void sum_one_less(struct spoiled *copy)
+{
+    task(copy, "attention.qkv_fork.activation_gradient")->dependencies.n--;
+}
+
+static void need_the_input(struct spoiled *copy)
+{
+    task(copy, "attention.softmax.activation_gradient")->inputs = task(copy, "attention.softmax.forward")->inputs;
+}
+
+static void need_no_weights(struct spoiled *copy)
+{
+    task(copy, "mlp.up.activation_gradient")->inputs = list_of(copy, 1, (uint32_t[]){0});
+}
+
 static void update_another(struct spoiled *copy)
 {
     task(copy, "mlp.up.optimizer")->outputs = task(copy, "mlp.down.optimizer")->outputs;
@@ -242,6 +263,7 @@ static const struct mutation rows[] = {
     {D("distributed.dataflow"), .spoil = wait_for_the_first},
     {D("distributed.dataflow"), .spoil = wait_for_one_more},
     {D("distributed.dataflow"), .plan = FULL, .spoil = repeat_too_soon},
+    {D("distributed.dataflow"), .plan = PREFILL, .path = "/tasks", .spoil = keep_the_output_in},
     {D("distributed.backward"), .plan = FULL, .spoil = forget_the_repeat},
     {D("distributed.backward"), .plan = FULL, .spoil = forget_the_gradient},
     {D("distributed.backward"), .spoil = wait_for_a_weight_gradient},
@@ -282,6 +304,13 @@ static const struct mutation rows[] = {
     {D("distributed.gradient_work"), .path = "/tasks/%u/work/operations", OF_TASK("mlp.up.weight_gradient"),
      FLIP(T, work.operations)},
     {D("distributed.gradient_work"), .spoil = read_one_less},
+    {D("distributed.gradient_work"), .spoil = sum_one_less},
+    {D("distributed.gradient_work"), .spoil = need_the_input},
+    {D("distributed.gradient_work"), .spoil = need_no_weights},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/inputs", OF_TASK("attention.scores.activation_gradient"),
+     COUNT(T, inputs.n, 1)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/read_bytes", OF_TASK("mlp.norm.activation_gradient"),
+     FLIP(T, work.read)},
     {D("distributed.gradient_work"), .spoil = read_another},
     {D("distributed.optimizer_work"), .path = "/tasks/%u/work/operations", OF_TASK("mlp.up.optimizer"),
      FLIP(T, work.operations)},
@@ -301,6 +330,7 @@ static const struct mutation rows[] = {
      OF_ROW("mlp.output_collective"), SET(L, activation, 0)},
     {D("distributed.activations"), .path = "/layers/%u/output_bytes", OF_ROW("mlp.output_collective"), FLIP(L, output)},
     {D("distributed.activations"), .spoil = widen},
+    {D("distributed.activations"), .plan = DECODE, .path = "/layers/%u", OF_ROW("mlp.up"), FLIP(L, keeps_output)},
     {D("distributed.mesh"), .path = "/mesh/axes", SET(struct bp_distributed_ir, n_axes, 2)},
     {D("distributed.mesh"), .path = "/mesh/axes/2/name", SET(struct bp_distributed_ir, axes[2].axis, BP_AXIS_REPLICA)},
     {D("distributed.mesh"), .path = "/mesh/axes/0/size", SET(struct bp_distributed_ir, axes[0].size, 4)},
