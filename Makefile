@@ -6,6 +6,7 @@
 #   make deps         install what the build and the tests need (Debian packages; silent when nothing is missing)
 #   make check-long   the tests that take minutes
 #   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
+#   make golden       hold the passes at their new revisions to what they derive now
 #   make bench        measure, beside a baseline of the same run
 #   make docs         render docs/passes from the passes; make check-docs says whether they are stale
 #   make install      DESTDIR and prefix are honoured
@@ -168,6 +169,10 @@ check-property: $(BUILD)/tests/property
 check-api: all $(BUILD)/tests/api
 	BP_BUILD=$(BUILD) $(BUILD)/tests/api $(SUITES)
 
+# What a pass at a new revision is held to from now on: tests/passes.json.
+golden: all $(BUILD)/tests/api
+	BP_GOLDEN_WRITE=1 BP_BUILD=$(BUILD) $(BUILD)/tests/api golden
+
 check-arrows:
 	sh tests/check_arrows.sh --self-test
 	sh tests/check_arrows.sh
@@ -254,9 +259,9 @@ distclean: clean
 	rm -rf config.mk config.log config.status configure autom4te.cache tests/node/node_modules
 
 force:
-.PHONY: all force programs deps check check-unit check-property check-api check-arrows check-symbols check-long check-long-built \
-	check-node demo bench bench-built docs check-docs format check-format coverage coverage-run install dist \
-	clean distclean
+.PHONY: all force programs deps check check-unit check-property check-api golden check-arrows check-symbols check-long \
+	check-long-built check-node demo bench bench-built docs check-docs format check-format coverage coverage-run \
+	install dist clean distclean
 .DELETE_ON_ERROR:
 
 -include $(wildcard $(BUILD)/obj/*/*.d $(BUILD)/obj/*/*/*.d)

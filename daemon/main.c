@@ -1,5 +1,6 @@
 /* blueprintd: a list of starts and stops. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +32,19 @@ static void block_signals(sigset_t *ret)
     signal(SIGPIPE, SIG_IGN);
 }
 
+/* The socket that systemd listens on for us, or -1 for none. */
+static int inherit_socket(int *ret, struct bp_err *err)
+{
+    int n = sd_listen_fds(1);
+    *ret = -1;
+    if (n == 0)
+        return 0;
+    if (n != 1 || sd_is_socket_unix(SD_LISTEN_FDS_START, SOCK_STREAM, 1, NULL, 0) <= 0)
+        return bp_fail(err, BP_E_config_invalid, "", "the one socket taken over from systemd is a Unix stream socket");
+    *ret = SD_LISTEN_FDS_START;
+    return fcntl(*ret, F_SETFL, O_NONBLOCK) ? bp_fail(err, BP_E_network_failed, "", "%s", strerror(errno)) : 0;
+}
+
 static int start(struct program *program, const struct bp_daemon_config *config, struct bp_err *err)
 {
     const struct bp_store_options store = {.path = config->database};
@@ -45,7 +59,11 @@ static int start(struct program *program, const struct bp_daemon_config *config,
     };
     if (bp_service_start(&service, &program->service, err) || bp_service_recover(program->service, err))
         return -1;
+    int unix_listener;
+    if (inherit_socket(&unix_listener, err))
+        return -1;
     const struct bp_http_options http = {
+        .unix_listener = unix_listener,
         .listen = (const struct sockaddr *)&config->listen,
         .listen_size = config->listen_size,
         .socket = config->socket,

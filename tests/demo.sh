@@ -2,13 +2,16 @@
 # demo.sh: a public model planned end to end, on a daemon and a database of the demo's own. BUILD is the build
 # directory.
 set -eu
-build=${BUILD:-build}
+build=$(cd "${BUILD:-build}" && pwd)
 directory=$(mktemp -d)
 daemon=
+cd "$directory"
 
 finish() {
-    [ -z "$daemon" ] || { kill "$daemon" 2>/dev/null && wait "$daemon" || true; }
-    rm -rf "$directory"
+    if [ -n "$daemon" ] && kill "$daemon" 2>/dev/null; then
+        wait "$daemon" || true
+    fi
+    cd / && rm -rf "$directory"
 }
 trap finish EXIT
 trap 'exit 1' INT TERM
@@ -17,13 +20,13 @@ say() {
     printf '\n\033[1m$ %s\033[0m\n' "$*" | if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9]*m//g'; fi
 }
 
-"$build/blueprintd" --listen 127.0.0.1:0 --database "$directory/demo.db" >"$directory/ready" 2>"$directory/log" &
+"$build/blueprintd" --listen 127.0.0.1:0 --database demo.db >ready 2>log &
 daemon=$!
 tries=0
-until url=$(sed -n 's/^blueprintd ready //p' "$directory/ready") && [ -n "$url" ]; do
+until url=$(sed -n 's/^blueprintd ready //p' ready) && [ -n "$url" ]; do
     tries=$((tries + 1))
     if [ "$tries" -gt 100 ] || ! kill -0 "$daemon" 2>/dev/null; then
-        cat "$directory/log" >&2
+        cat log >&2
         exit 1
     fi
     sleep 0.1
@@ -39,7 +42,7 @@ id_of() {
     "$build/blueprint" --server "$url" --json plan "$1" | grep -o '"id":"sha256:[0-9a-f]*"' | head -n 1 | cut -d'"' -f4
 }
 
-cat >"$directory/llama.json" <<'REQUEST'
+cat >llama.json <<'REQUEST'
 {"model": {"name": "llama-3.1-8b"},
  "workload": {"mode": "training", "sequence_length": 8192, "micro_batch_size": 1, "global_batch_size": 128,
               "dtype": "bfloat16"},
@@ -47,14 +50,14 @@ cat >"$directory/llama.json" <<'REQUEST'
  "target": {"kind": "reference-queue"},
  "deployment": {"devices": 4, "memory_bytes": 85899345920}}
 REQUEST
-sed 's/"zero_stage": 1/"zero_stage": 1, "recompute": "selective"/' "$directory/llama.json" >"$directory/selective.json"
+sed 's/"zero_stage": 1/"zero_stage": 1, "recompute": "selective"/' llama.json >selective.json
 
 say "cat llama.json"
-cat "$directory/llama.json"
-blueprint plan "$directory/llama.json"
-plan=$(id_of "$directory/llama.json")
-"$build/blueprint" --server "$url" plan "$directory/selective.json" >/dev/null
-selective=$(id_of "$directory/selective.json")
+cat llama.json
+blueprint plan llama.json
+plan=$(id_of llama.json)
+"$build/blueprint" --server "$url" plan selective.json >/dev/null
+selective=$(id_of selective.json)
 
 command=$("$build/blueprint" --server "$url" --json show "$plan" --stage concrete |
     grep -o '"id":"command:[0-9a-f]*"' | sed -n 4p | cut -d'"' -f4)

@@ -34,7 +34,8 @@ struct bp_err {
     char message[512];
 };
 
-/* Writes the first error of `err`; later calls are ignored. Always returns -1, so that `return bp_fail(...)` reads well. */
+/* Writes the first error of `err`; later calls are ignored. Always returns -1, so that `return bp_fail(...)` reads
+ * well. */
 int bp_fail(struct bp_err *err, enum bp_code code, const char *path, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

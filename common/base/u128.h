@@ -60,7 +60,8 @@ int bp_calc_check(const struct bp_calc *calc, const char *path, const char *what
 #define BP_U128_TEXT 40
 size_t bp_u128_format(bp_u128 value, char *text);
 
-/* Parses all of `text` as a decimal without sign, leading zero or space. False when it is not one or is past 128 bits. */
+/* Parses all of `text` as a decimal without sign, leading zero or space. False when it is not one or is past 128 bits.
+ */
 bool bp_u128_parse(const char *text, bp_u128 *ret);
 
 #endif

@@ -2,18 +2,24 @@
 
 #include <string.h>
 
-/* The key's bytes, eight at a time: ids are uniform already and names are short. */
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
+}
+
+/* The key's bytes, eight at a time. */
 static uint64_t key_hash(const void *key, size_t length)
 {
     const unsigned char *bytes = key;
-    uint64_t hash = length;
-    for (size_t i = 0; i < length; i += sizeof(uint64_t)) {
-        uint64_t word = 0;
-        memcpy(&word, bytes + i, length - i < sizeof word ? length - i : sizeof word);
-        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 32;
+    uint64_t hash = length, word;
+    for (; length >= sizeof word; bytes += sizeof word, length -= sizeof word) {
+        memcpy(&word, bytes, sizeof word);
+        hash = mix(hash, word);
     }
-    return hash;
+    for (word = 0; length > 0; length--)
+        word = word << 8 | bytes[length - 1];
+    return mix(hash, word);
 }
 
 bool bp_gate_index_init(struct bp_gate *gate, size_t n_keys, struct bp_gate_index *ret)

@@ -1,6 +1,6 @@
 /* Structure of the distributed stage: what a block on a logical mesh must be, whichever rows it was made of. The
- * groups are: identity and words; the order of tasks and what they wait for; collectives and effects; values and
- * sharding (distributed_values.c); memory (distributed_memory.c). */
+ * groups are: identity and words; the order of tasks and what they wait for; collectives and effects; work
+ * (distributed_work.c); values and sharding (distributed_values.c); memory (distributed_memory.c). */
 #include "common/gate/distributed.h"
 
 #include <string.h>
@@ -352,10 +352,11 @@ static void check_dataflow(struct bp_gate *gate)
     struct writers writers;
     if (!find_writers(gate, &writers))
         return;
-    uint32_t last = ir->n_values > BLOCK_OUTPUT ? writers.forward[BLOCK_OUTPUT] : BP_GATE_NOWHERE;
+    uint32_t last = ir->n_values > BLOCK_OUTPUT ? writers.forward[BLOCK_OUTPUT] : BP_GATE_NOWHERE, n_forward = 0;
     for (uint32_t i = 0; i < ir->n_tasks; i++) {
         const struct bp_distributed_task *task = &ir->tasks[i];
         enum part part = part_of(task);
+        n_forward += part == FORWARD;
         if (part != FORWARD && part != AGAIN)
             continue;
         bool awaited = true;
@@ -369,10 +370,12 @@ static void check_dataflow(struct bp_gate *gate)
                        awaited ? "it waits for more than what made its inputs"
                                : "it does not wait for all that made its inputs");
     }
+    BP_GATE_EXPECT(gate, n_forward > 0 && last == n_forward - 1, BP_E_structure_violated, "/tasks",
+                   "the block's output is not written by the last forward task");
 }
 
-/* A backward task waits for gradients (for the block's own, the forward task that made its output), for whatever makes
- * again the values it reads, and for nothing else: never for a weight gradient. */
+/* A backward task waits for one gradient (for the block's own, the forward task that made its output), one that sums
+ * for several, and for whatever makes again the values it reads; for nothing else, never for a weight gradient. */
 static void check_backward(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
@@ -392,9 +395,10 @@ static void check_backward(struct bp_gate *gate)
         }
         BP_GATE_EXPECT(gate, awaited, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
                        "it does not wait for what makes its operands again");
-        BP_GATE_EXPECT(gate, n_gradients > 0 && n_gradients + n_again == task->dependencies.n, BP_E_structure_violated,
-                       bp_gate_path(gate, "/tasks/%u/dependencies", i), "%s",
-                       n_gradients ? "it waits for more than gradients and operands" : "it waits for no gradient");
+        bool sums = task->kind != BP_TASK_COLLECTIVE && task->inputs.n == 0;
+        bool fits = (n_gradients == 1 || (sums && n_gradients > 1)) && n_gradients + n_again == task->dependencies.n;
+        BP_GATE_EXPECT(gate, fits, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i), "%s",
+                       n_gradients ? "it waits for more than its gradient and operands" : "it waits for no gradient");
     }
 }
 
@@ -456,10 +460,22 @@ static const struct bp_check rows[] = {
      "or else for the block's output.",
      check_dataflow},
     {"distributed.backward", S,
-     "A backward task waits for gradients, for all that makes its operands again, and for nothing else.",
+     "A backward task waits for its output's gradient, for all that makes its operands again, and for nothing else.",
      check_backward},
     {"distributed.updates", S, "An optimizer task waits for exactly its row's tasks after the forward part.",
      check_updates},
+    {"distributed.forward_traffic", S,
+     "A forward computation reads once what a rank holds of its inputs, and writes once what it holds of its output.",
+     bp_gate_check_forward_traffic},
+    {"distributed.repeats", S, "What is done again is what was done forward.", bp_gate_check_repeats},
+    {"distributed.gradient_work", S,
+     "A gradient writes what its row read, reads its operands and its output's gradient, and multiplies as often as "
+     "forward.",
+     bp_gate_check_gradient_work},
+    {"distributed.optimizer_work", S, "An optimizer task does Adam's work on a rank's own share of the parameters.",
+     bp_gate_check_optimizer_work},
+    {"distributed.activations", S, "A row's activation and output are what a rank holds of its inputs and its output.",
+     bp_gate_check_activations},
     {"distributed.mesh", S, "The mesh has the axes of the mode, in order, with the sizes of the strategy.",
      bp_gate_check_mesh},
     {"distributed.values", S, "Input and output come first, then in table order each row's parameters and output.",

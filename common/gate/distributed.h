@@ -10,6 +10,21 @@ void bp_gate_check_values(struct bp_gate *gate);
 void bp_gate_check_sharding(struct bp_gate *gate);
 void bp_gate_check_parameters(struct bp_gate *gate);
 
+/* What one rank holds of each value, in elements (0 for one that does not divide), and whether it is parameters.
+ * False when memory ran out. */
+struct bp_gate_held {
+    const bp_u128 *elements;
+    const bool *is_parameters;
+};
+bool bp_gate_hold(struct bp_gate *gate, struct bp_gate_held *ret);
+
+/* distributed_work.c: what tasks do, held to the values they do it to. */
+void bp_gate_check_forward_traffic(struct bp_gate *gate);
+void bp_gate_check_repeats(struct bp_gate *gate);
+void bp_gate_check_gradient_work(struct bp_gate *gate);
+void bp_gate_check_optimizer_work(struct bp_gate *gate);
+void bp_gate_check_activations(struct bp_gate *gate);
+
 /* distributed_memory.c: the memory facts, reduced from the rows once more. */
 void bp_gate_check_memory_mode(struct bp_gate *gate);
 void bp_gate_check_memory_states(struct bp_gate *gate);

@@ -47,9 +47,10 @@ void bp_gate_check_sharding(struct bp_gate *gate)
             enum bp_axis axis = value->sharding[j];
             uint64_t ranks = axis_size(ir, axis);
             unsigned bit = axis < BP_AXIS_NONE ? 1U << axis : 0;
-            BP_GATE_EXPECT(gate, ranks > 0 && !(seen & bit), BP_E_structure_violated,
+            BP_GATE_EXPECT(gate, ranks > 0 && axis != BP_AXIS_PIPELINE && !(seen & bit), BP_E_structure_violated,
                            bp_gate_path(gate, "/values/%u/sharding/%u", i, j), "%s",
-                           ranks ? "the axis splits another dimension already" : "the mesh has no such axis");
+                           seen & bit ? "the axis splits another dimension already"
+                                      : "no value of a block is split over such an axis");
             BP_GATE_EXPECT(gate, value->shape[j] > 0 && (ranks == 0 || value->shape[j] % ranks == 0),
                            BP_E_structure_violated, bp_gate_path(gate, "/values/%u/shape/%u", i, j),
                            "%llu does not divide over the %llu ranks of its axis", (unsigned long long)value->shape[j],
@@ -124,6 +125,35 @@ void bp_gate_check_values(struct bp_gate *gate)
     }
 }
 
+/* One rank's share: each dimension over the ranks of its axis. */
+static bp_u128 held_of(const struct bp_distributed_ir *ir, const struct bp_distributed_value *value,
+                       struct bp_calc *calc)
+{
+    bp_u128 held = 1;
+    for (uint32_t j = 0; j < value->n_dims && j < BP_DIMS_MAX; j++)
+        held = bp_mul(calc, held, bp_div(calc, value->shape[j], axis_size(ir, value->sharding[j])));
+    return held;
+}
+
+bool bp_gate_hold(struct bp_gate *gate, struct bp_gate_held *ret)
+{
+    const struct bp_distributed_ir *ir = gate->target.as.distributed;
+    bp_u128 *elements = bp_arena_array(gate->arena, ir->n_values, sizeof *elements);
+    bool *parameters = bp_arena_array(gate->arena, ir->n_values, sizeof *parameters);
+    if (!elements || !parameters) {
+        bp_gate_no_memory(gate);
+        return false;
+    }
+    for (uint32_t i = 0; i < ir->n_values; i++) {
+        struct bp_calc calc = {0};
+        size_t length;
+        elements[i] = held_of(ir, &ir->values[i], &calc);
+        parameters[i] = role_part(ir->values[i].role, &length) == PARAMETERS;
+    }
+    *ret = (struct bp_gate_held){elements, parameters};
+    return true;
+}
+
 void bp_gate_check_parameters(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = gate->target.as.distributed;
@@ -140,9 +170,7 @@ void bp_gate_check_parameters(struct bp_gate *gate)
             continue;
         values_of_row[rows[i]]++;
         struct bp_calc calc = {0};
-        bp_u128 held = 1;
-        for (uint32_t j = 0; j < value->n_dims && j < BP_DIMS_MAX; j++)
-            held = bp_mul(&calc, held, bp_div(&calc, value->shape[j], axis_size(ir, value->sharding[j])));
+        bp_u128 held = held_of(ir, value, &calc);
         bp_gate_exact(gate, BP_E_structure_violated, bp_gate_path(gate, "/values/%u/shape", i), &calc,
                       ir->layers[rows[i]].parameters, held);
     }

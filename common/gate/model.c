@@ -39,8 +39,21 @@ static void check_unique_ids(struct bp_gate *gate)
     bp_gate_check_unique_ids(gate, &arrays);
 }
 
+static bool same_symbols(const char *const *a, const char *const *b)
+{
+    for (; *a && *b; a++, b++)
+        if (strcmp(*a, *b) != 0)
+            return false;
+    return !*a && !*b;
+}
+
+/* Sizes and element type are symbols, which the workload binds at the next stage. */
 static void check_values(struct bp_gate *gate)
 {
+    static const char *const hidden[] = {"batch", "sequence", "hidden_size", NULL};
+    static const char *const cache[] = {"key_value", "batch", "sequence", "num_key_value_heads", "head_dim", NULL};
+    static const char *const *const shapes[BP_MODEL_ROLE_N] = {
+        [BP_MODEL_INPUT] = hidden, [BP_MODEL_OUTPUT] = hidden, [BP_MODEL_KV_CACHE] = cache};
     const struct bp_model_ir *ir = target(gate);
     uint32_t of_role[BP_MODEL_ROLE_N] = {0};
     for (uint32_t i = 0; i < ir->n_values; i++) {
@@ -48,10 +61,15 @@ static void check_values(struct bp_gate *gate)
         bool known = value->role < BP_MODEL_ROLE_N;
         BP_GATE_EXPECT(gate, known, BP_E_structure_violated, bp_gate_path(gate, "/values/%u/role", i),
                        "there is no role %d", (int)value->role);
-        if (known)
-            of_role[value->role]++;
-        BP_GATE_EXPECT(gate, value->shape[0] && *value->dtype, BP_E_structure_violated,
-                       bp_gate_path(gate, "/values/%u", i), "it has no %s", value->shape[0] ? "dtype" : "shape");
+        BP_GATE_EXPECT(gate, strcmp(value->dtype, "dtype") == 0, BP_E_structure_violated,
+                       bp_gate_path(gate, "/values/%u/dtype", i), "%s is not the symbol of the element type",
+                       value->dtype);
+        if (!known)
+            continue;
+        of_role[value->role]++;
+        BP_GATE_EXPECT(gate, same_symbols(value->shape, shapes[value->role]), BP_E_structure_violated,
+                       bp_gate_path(gate, "/values/%u/shape", i), "these are not the symbols of the %s",
+                       bp_model_role_names[value->role]);
     }
     for (uint32_t role = 0; role < BP_MODEL_ROLE_N; role++) {
         uint32_t wanted = role != BP_MODEL_KV_CACHE || ir->mode == BP_MODE_INFERENCE;
@@ -121,6 +139,11 @@ static void check_effects(struct bp_gate *gate)
     }
 }
 
+static bool is_size(uint64_t n)
+{
+    return n > 0 && n <= BP_JSON_INT_MAX;
+}
+
 static void check_form(struct bp_gate *gate)
 {
     const struct bp_model_ir *ir = target(gate);
@@ -131,14 +154,14 @@ static void check_form(struct bp_gate *gate)
             const char *key;
             bool holds;
         } rules[] = {
-            {"hidden_size", m->hidden_size > 0},
-            {"num_hidden_layers", m->num_hidden_layers > 0},
-            {"num_attention_heads", kind->num_attention_heads > 0},
+            {"hidden_size", is_size(m->hidden_size)},
+            {"num_hidden_layers", is_size(m->num_hidden_layers)},
+            {"num_attention_heads", is_size(kind->num_attention_heads)},
             {"num_key_value_heads",
-             kind->num_key_value_heads > 0 && kind->num_attention_heads % kind->num_key_value_heads == 0},
-            {"head_dim", kind->head_dim > 0},
-            {"intermediate_size", kind->intermediate_size > 0},
-            {"vocab_size", m->vocab_size > 0},
+             is_size(kind->num_key_value_heads) && kind->num_attention_heads % kind->num_key_value_heads == 0},
+            {"head_dim", is_size(kind->head_dim)},
+            {"intermediate_size", is_size(kind->intermediate_size)},
+            {"vocab_size", is_size(m->vocab_size)},
             {"max_position_embeddings", (m->max_position_embeddings > 0) == (m->position == BP_POSITION_LEARNED)},
             {"activation", kind->activation <= BP_ACTIVATION_GEGLU},
             {"norm", m->norm <= BP_NORM_RMSNORM},
@@ -186,8 +209,7 @@ static const struct bp_check rows[] = {
     {"model.ids", BP_CHECK_STRUCTURE, "Every id is made of the transformer form, the place and the role.", check_ids},
     {"model.unique_ids", BP_CHECK_STRUCTURE, "No two entities share an id.", check_unique_ids},
     {"model.values", BP_CHECK_STRUCTURE,
-     "There is one input, one output and, in inference only, one KV cache, each with a shape and an element type.",
-     check_values},
+     "There is one input, one output and, in inference only, one KV cache, each in its symbols.", check_values},
     {"model.operation", BP_CHECK_STRUCTURE, "There is one operation, and it is the one of the mode.", check_operation},
     {"model.references", BP_CHECK_STRUCTURE, "The operation reads the input and writes the output.", check_references},
     {"model.effects", BP_CHECK_STRUCTURE, "Inference reads and writes the KV cache; training has no effects.",

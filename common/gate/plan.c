@@ -70,6 +70,65 @@ static void check_coverage(struct bp_gate *gate)
                    ir->n_tasks, from->n_tasks);
 }
 
+/* The value whose bytes the buffer of a role holds: by its place, or all that are a row's parameters. */
+enum { INPUT_VALUE = 0, OUTPUT_VALUE = 1, PARAMETER_VALUES, NO_VALUE };
+
+static uint32_t value_of_role(enum bp_buffer_role role)
+{
+    switch (role) {
+    case BP_BUFFER_INPUT:
+    case BP_BUFFER_ACTIVATION_CHECKPOINT:
+        return INPUT_VALUE;
+    case BP_BUFFER_OUTPUT:
+        return OUTPUT_VALUE;
+    case BP_BUFFER_WEIGHTS:
+        return PARAMETER_VALUES;
+    default:
+        return NO_VALUE;
+    }
+}
+
+static bool holds_value(enum bp_buffer_role role, const struct bp_distributed_ir *from, uint32_t value)
+{
+    static const char suffix[] = ".parameters";
+    size_t n = strlen(from->values[value].role), m = sizeof suffix - 1;
+    if (value_of_role(role) == PARAMETER_VALUES)
+        return n >= m && strcmp(from->values[value].role + n - m, suffix) == 0;
+    return value == value_of_role(role);
+}
+
+/* The sources of a buffer, in order: the values whose bytes it holds, or the tasks that write it. */
+static bool comes_from_its_bytes(const struct bp_distributed_ir *from, const struct bp_portable_buffer *buffer)
+{
+    const struct bp_lineage *lineage = &buffer->lineage;
+    uint32_t n = 0;
+    if (value_of_role(buffer->role) != NO_VALUE) {
+        for (uint32_t i = 0; i < from->n_values; i++) {
+            if (!holds_value(buffer->role, from, i))
+                continue;
+            if (n >= lineage->n_sources || !bp_id_equal(&lineage->sources[n], &from->values[i].id))
+                return false;
+            n++;
+        }
+        return n == lineage->n_sources;
+    }
+    for (; n < buffer->producers.n && n < lineage->n_sources; n++) {
+        uint32_t task = buffer->producers.at[n];
+        if (task >= from->n_tasks || !bp_id_equal(&lineage->sources[n], &from->tasks[task].id))
+            return false;
+    }
+    return n == lineage->n_sources && n == buffer->producers.n;
+}
+
+static void check_origins(struct bp_gate *gate)
+{
+    const struct bp_portable_ir *ir = target(gate);
+    for (uint32_t i = 0; i < ir->n_buffers; i++)
+        BP_GATE_EXPECT(gate, comes_from_its_bytes(source(gate), &ir->buffers[i]), BP_E_cross_stage_violated,
+                       bp_gate_path(gate, "/buffers/%u/lineage/sources", i),
+                       "they are not what the buffer holds the bytes of");
+}
+
 static void check_tasks(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *from = source(gate);
@@ -369,6 +428,8 @@ static const struct bp_check rows[] = {
      "Every task and buffer names the rule and entities of the distributed snapshot, none twice.", check_lineage},
     {"plan.coverage", BP_CHECK_LINEAGE, "Every distributed task is the source of one portable task, in its place.",
      check_coverage},
+    {"plan.origins", BP_CHECK_LINEAGE,
+     "A buffer comes from the values whose bytes it holds, or else from the tasks that write it.", check_origins},
     {"plan.tasks", X, "Name, row, phase, engine, kind and collective are kept, task by task.", check_tasks},
     {"plan.work", X, "The work vector of every task is kept, number by number.", check_work},
     {"plan.ranks", X, "Every task runs on the ranks of the tensor group.", check_ranks},

@@ -58,7 +58,8 @@ struct bp_slot_route {
 
 struct bp_concrete_ir {
     struct bp_digest parent;  /* the portable snapshot */
-    struct bp_digest binding; /* fingerprint of {deployment, target}, which the ids are made of */
+    struct bp_digest binding; /* fingerprint of {deployment, target}, which the ids are made of; zero when decoded, as
+                               * it is not in the snapshot */
     struct bp_digest target_fingerprint, deployment_fingerprint;
     enum bp_target_kind target;
     uint64_t n_devices; /* devices 0 to n_devices - 1 */

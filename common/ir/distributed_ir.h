@@ -29,12 +29,12 @@ struct bp_distributed_value {
 /* A row of the block as it was derived: what the memory facts are reduced from. Bytes of one rank. */
 struct bp_distributed_layer {
     const char *name;
-    uint64_t parameters;         /* P, elements */
-    struct bp_bytes activation;  /* A: the input activation the row would keep */
-    struct bp_bytes output;      /* O */
-    bool keeps_activation;       /* A is kept for the backward pass */
-    bool keeps_output;           /* O is stored by the row that reads it, not dropped and recomputed */
-    bool owns_activation;        /* A counts as working memory (it is not shared with another row) */
+    uint64_t parameters;        /* P, elements */
+    struct bp_bytes activation; /* A: the input activation the row would keep */
+    struct bp_bytes output;     /* O */
+    bool keeps_activation;      /* A is kept for the backward pass */
+    bool keeps_output;          /* O is stored by the row that reads it, not dropped and recomputed */
+    bool owns_activation;       /* A counts as working memory (it is not shared with another row) */
 };
 
 struct bp_distributed_task {
@@ -43,10 +43,10 @@ struct bp_distributed_task {
     uint32_t layer; /* of `layers` */
     enum bp_phase phase;
     enum bp_engine engine;
-    enum bp_task_kind kind;       /* compute or collective */
-    enum bp_collective collective; /* BP_COLLECTIVE_NONE for compute */
-    bool reduces;                 /* a collective that sums */
-    struct bp_list dependencies;  /* of `tasks` */
+    enum bp_task_kind kind;         /* compute or collective */
+    enum bp_collective collective;  /* BP_COLLECTIVE_NONE for compute */
+    bool reduces;                   /* a collective that sums */
+    struct bp_list dependencies;    /* of `tasks` */
     struct bp_list inputs, outputs; /* of `values` */
     struct bp_effect effect;
     struct bp_work work;

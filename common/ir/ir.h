@@ -81,10 +81,16 @@ enum bp_entity_kind {
 #undef BP_ENTITY
 
 /* Names in JSON, indexed by the enum and NULL-terminated (so that bp_reader_enum can read them). */
-extern const char *const bp_stage_names[], *const bp_phase_names[], *const bp_engine_names[],
-    *const bp_task_kind_names[], *const bp_collective_names[], *const bp_axis_names[], *const bp_access_names[],
-    *const bp_storage_names[], *const bp_buffer_role_names[], *const bp_memory_names[], *const bp_entity_names[],
-    *const bp_entity_array_names[];
+extern const char *const bp_stage_names[],
+    *const bp_phase_names[], *const bp_engine_names[], *const bp_task_kind_names[],
+                                                           *const bp_collective_names[],
+                                                               *const bp_axis_names[],
+                                                                   *const bp_access_names[],
+                                                                       *const bp_storage_names[],
+                                                                           *const bp_buffer_role_names[],
+                                                                               *const bp_memory_names[],
+                                                                                   *const bp_entity_names[],
+                                                                                       *const bp_entity_array_names[];
 extern const enum bp_storage bp_buffer_role_storage[];
 bool bp_memory_fact_in(enum bp_memory_fact fact, enum bp_mode mode);
 
@@ -108,7 +114,8 @@ char *bp_id_put(char *to, const struct bp_id *id);
 
 /* Makes the ids of one snapshot: hashes what all of them begin with once. */
 struct bp_id_maker;
-/* `binding` is NULL where no binding enters at the stage. NULL when memory ran out. */
+/* `binding` is NULL where no binding enters at the stage. NULL when memory ran out. Names are words of ours: printable
+ * ASCII without a quote or a backslash, so that they stand in the array as they are. */
 struct bp_id_maker *bp_id_maker_new(struct bp_arena *arena, const struct bp_digest *source,
                                     const struct bp_digest *binding);
 struct bp_id bp_id_make(const struct bp_id_maker *maker, enum bp_entity_kind kind, uint64_t index, const char *name);

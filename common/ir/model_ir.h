@@ -25,7 +25,7 @@ struct bp_model_effect {
 
 struct bp_model_operation {
     struct bp_id id;
-    const char *name; /* transformer.decoder_training or transformer.decoder_inference */
+    const char *name;               /* transformer.decoder_training or transformer.decoder_inference */
     struct bp_list inputs, outputs; /* of `values` */
     struct bp_model_effect effects[2];
     uint32_t n_effects;

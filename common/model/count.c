@@ -120,25 +120,29 @@ static void put_blocks(struct tally *tally, const struct bp_kind *kind, bp_u128 
     tally->calc.overflow |= block.calc.overflow;
 }
 
-/* A layer that predicts the token after the next: a block as the last one's, the norms of what it reads (the embedding
- * and the hidden state), the projection of both to the hidden size, and a norm before the head, which is shared. */
-static void put_next_token_layers(struct tally *tally)
-{
-    const struct bp_model *model = tally->model;
-    bp_u128 H = model->hidden_size, n = model->num_nextn_predict_layers;
-    if (!n)
-        return;
-    uint32_t last = model->layer_kinds ? model->layer_kinds[model->num_hidden_layers - 1] : 0;
-    put_blocks(tally, &model->kinds[last], n);
-    put_norms(tally, bp_mul(&tally->calc, 3, n), H);
-    put(tally, BP_COMPONENT_HEAD, BP_PROD(&tally->calc, 2, n, H, H));
-}
-
 static bp_u128 embedding_table(struct tally *tally)
 {
     const struct bp_model *model = tally->model;
     bp_u128 width = model->word_embed_proj_dim ? model->word_embed_proj_dim : model->hidden_size;
     return bp_mul(&tally->calc, model->vocab_size, width);
+}
+
+/* A layer that predicts the token after the next: a block as the last one's, the norms of what it reads (the embedding
+ * and the hidden state), the projection of both to the hidden size, a norm before its head, and its own copies of the
+ * embedding and the head, which checkpoints hold. */
+static void put_next_token_layers(struct tally *tally)
+{
+    const struct bp_model *model = tally->model;
+    struct bp_calc *calc = &tally->calc;
+    bp_u128 H = model->hidden_size, n = model->num_nextn_predict_layers;
+    if (!n)
+        return;
+    uint32_t last = model->layer_kinds ? model->layer_kinds[model->num_hidden_layers - 1] : 0;
+    bp_u128 tables = bp_mul(calc, n, embedding_table(tally));
+    put_blocks(tally, &model->kinds[last], n);
+    put_norms(tally, bp_mul(calc, 3, n), H);
+    put(tally, BP_COMPONENT_EMBEDDING, tables);
+    put(tally, BP_COMPONENT_HEAD, bp_add(calc, BP_PROD(calc, 2, n, H, H), tables));
 }
 
 static void put_around_blocks(struct tally *tally)
@@ -174,7 +178,8 @@ int bp_model_count(const struct bp_model *model, struct bp_parameter_count *ret,
         put_blocks(&tally, &model->kinds[i], model->kinds[i].layers);
     put_next_token_layers(&tally);
     put_around_blocks(&tally);
-    return finish(&tally, model->tie_word_embeddings ? 0 : embedding_table(&tally), ret, err);
+    bp_u128 lookups = (model->tie_word_embeddings ? 0U : 1U) + (bp_u128)model->num_nextn_predict_layers;
+    return finish(&tally, bp_mul(&tally.calc, lookups, embedding_table(&tally)), ret, err);
 }
 
 int bp_kind_count(const struct bp_model *model, const struct bp_kind *kind, struct bp_parameter_count *ret,

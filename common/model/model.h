@@ -151,8 +151,9 @@ enum bp_component {
 };
 extern const char *const bp_component_names[];
 
-/* Tensors of the checkpoint, tied ones once. Active is what one token takes part in: of the routed experts K of E.
- * Without the input embedding: a table that is tied stays, as the head's. */
+/* Tensors of the checkpoint, tied ones once, multi-token prediction's copies of embedding and head among them. Active
+ * is what one token takes part in: of the routed experts K of E. Without the input embedding: a table that is tied
+ * stays, as the head's. */
 struct bp_parameter_count {
     bp_u128 total, active, active_without_embedding;
     bp_u128 components[BP_COMPONENT_N]; /* of the total, which is their sum */

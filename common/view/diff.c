@@ -53,10 +53,12 @@ static void compare_objects(struct differences *found, const char *path, json_t 
 {
     const char *key;
     json_t *value;
-    json_object_foreach(a, key, value) {
+    json_object_foreach(a, key, value)
+    {
         compare_member(found, path, key, value, json_object_get(b, key));
     }
-    json_object_foreach(b, key, value) {
+    json_object_foreach(b, key, value)
+    {
         if (!json_object_get(a, key))
             compare_member(found, path, key, NULL, value);
     }
@@ -177,8 +179,7 @@ static void stages_write(struct bp_writer *writer, const struct bp_diff_side *a,
         stage_digest_write(writer, "a", a, stage);
         stage_digest_write(writer, "b", b, stage);
         bp_writer_key(writer, "same");
-        bp_writer_bool(writer, a->has[stage] && b->has[stage] &&
-                                   bp_digest_equal(&a->digest[stage], &b->digest[stage]));
+        bp_writer_bool(writer, a->has[stage] && b->has[stage] && bp_digest_equal(&a->digest[stage], &b->digest[stage]));
         bp_writer_end(writer);
     }
     bp_writer_end(writer);

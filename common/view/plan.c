@@ -115,8 +115,8 @@ int bp_plan_facts(const struct bp_outcome *outcome, struct bp_facts *ret, struct
     return result < 0 ? -1 : 1;
 }
 
-void bp_plan_members_write(struct bp_writer *writer, const struct bp_request *request,
-                           const struct bp_outcome *outcome, const struct bp_facts *facts)
+void bp_plan_members_write(struct bp_writer *writer, const struct bp_request *request, const struct bp_outcome *outcome,
+                           const struct bp_facts *facts)
 {
     char parameters[BP_U128_TEXT];
     bp_u128_format(outcome->parameters, parameters);

@@ -32,7 +32,7 @@ int bp_plan_facts(const struct bp_outcome *outcome, struct bp_facts *ret, struct
 
 /* The members `model`, `mode`, `snapshots`, `derivations`, `facts` where there are any (NULL: none) and, unless it
  * committed, `diagnostics`, into an object that the caller began. */
-void bp_plan_members_write(struct bp_writer *writer, const struct bp_request *request,
-                           const struct bp_outcome *outcome, const struct bp_facts *facts);
+void bp_plan_members_write(struct bp_writer *writer, const struct bp_request *request, const struct bp_outcome *outcome,
+                           const struct bp_facts *facts);
 
 #endif

@@ -19,8 +19,8 @@ struct bp_trace_plan {
     size_t n;
 };
 
-/* `entity` is an id, or a prefix of one with at least 8 hex digits, with or without the kind. The chain follows the first
- * source of each entity: the entity first, the model's operation or value last. -1: invalid_id, not_found,
+/* `entity` is an id, or a prefix of one with at least 8 hex digits, with or without the kind. The chain follows the
+ * first source of each entity: the entity first, the model's operation or value last. -1: invalid_id, not_found,
  * ambiguous_prefix (the message names the candidates), structure_violated when a lineage leads nowhere. */
 int bp_trace(const struct bp_trace_plan *plan, const char *entity, struct bp_trace_link ret[BP_STAGE_N], size_t *ret_n,
              struct bp_err *err);

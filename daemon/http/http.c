@@ -21,8 +21,8 @@
  * libmicrohttpd spins on accept. */
 enum { RESERVED_FDS = 128, FDS_WANTED = 8192, FDS_MOST = 65536 };
 
-/* Bytes that may be allocated for all bodies together. */
-static const uint64_t body_budget = UINT64_C(256) << 20;
+/* Bytes that may be allocated for all bodies together, and for all answers: clients that read slowly hold theirs. */
+static const uint64_t body_budget = UINT64_C(256) << 20, answer_budget = UINT64_C(512) << 20;
 
 /* For those who wait to get their answer, and for the answers to be taken, when the daemon stops. */
 static const uint64_t drain_ns = UINT64_C(15) * 1000000000, grace_ns = UINT64_C(3) * 1000000000;
@@ -199,6 +199,8 @@ static enum MHD_Result run(struct bp_http *http, struct bp_connection *connectio
         if (!bp_answer_is_standing(answer))
             answer->close = true;
     }
+    if (!answer && bp_answer_bytes() > answer_budget)
+        answer = bp_problem_say(BP_E_out_of_memory, "", "too many answers are waiting to be taken");
     if (!answer)
         answer = run_route(connection);
     if (answer)
@@ -409,7 +411,9 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
     http->connections.resume = resume;
     http->connections.accepted = on_unix_client;
     http->connections.accepted_data = http;
-    if (listen_tcp(http, options, err) || (*options->socket && listen_unix(http, options->socket, err)) ||
+    http->connections.unix_listener = options->unix_listener;
+    if (listen_tcp(http, options, err) ||
+        (options->unix_listener < 0 && *options->socket && listen_unix(http, options->socket, err)) ||
         start_daemon(http, n_fds, err)) {
         http_free(http);
         return -1;

@@ -12,6 +12,7 @@ struct bp_http_options {
     const struct sockaddr *listen;
     socklen_t listen_size;
     const char *socket; /* path of a Unix socket to serve on as well; "" for none */
+    int unix_listener;  /* or one that listens already, which is taken over; -1 for none */
     struct bp_service *service;
     struct bp_metrics *metrics;
 };

@@ -32,6 +32,7 @@ struct bp_answer *bp_route_metrics(struct bp_call *call)
     gauges[BP_GAUGE_WAITERS] = connections->n_waiting;
     pthread_mutex_unlock(&connections->lock);
     gauges[BP_GAUGE_BODY_BYTES] = connections->body_bytes;
+    gauges[BP_GAUGE_ANSWER_BYTES] = bp_answer_bytes();
     bp_metrics_write(connections->metrics, bp_route_names, bp_routes_n + 1, gauges, &text);
     return bp_answer_new(200, "text/plain; version=0.0.4; charset=utf-8", &text);
 }

@@ -19,6 +19,13 @@ static struct bp_answer standing = {
     .retry_after = 1,
 };
 
+static atomic_uint_fast64_t bytes_alive;
+
+uint64_t bp_answer_bytes(void)
+{
+    return atomic_load_explicit(&bytes_alive, memory_order_relaxed);
+}
+
 bool bp_answer_is_standing(const struct bp_answer *answer)
 {
     return answer == &standing;
@@ -34,6 +41,7 @@ struct bp_answer *bp_answer_new(int status, const char *media_type, struct bp_bu
     size_t n = 0;
     char *bytes = bp_buf_detach(body, &n);
     *answer = (struct bp_answer){.references = 1, .status = status, .media_type = media_type, .body = bytes, .n = n};
+    atomic_fetch_add_explicit(&bytes_alive, n, memory_order_relaxed);
     return answer;
 }
 
@@ -75,8 +83,10 @@ void bp_answer_unref(struct bp_answer *answer)
         return;
     if (answer->prepared)
         answer->prepared_free(answer->prepared);
-    if (!answer->body_is_static)
+    if (!answer->body_is_static) {
+        atomic_fetch_sub_explicit(&bytes_alive, answer->n, memory_order_relaxed);
         free(answer->body);
+    }
     bp_answer_unref(answer->not_modified);
     free(answer->link);
     free(answer);

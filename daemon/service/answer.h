@@ -53,6 +53,9 @@ struct bp_answer *bp_answer_not_modified(struct bp_answer *answer);
 struct bp_answer *bp_answer_ref(struct bp_answer *answer);
 void bp_answer_unref(struct bp_answer *answer); /* NULL does nothing */
 
+/* Bytes of the bodies of all answers there are: kept, waiting, or on their way to slow readers. */
+uint64_t bp_answer_bytes(void);
+
 /* ---- Problems (RFC 9457) ---- */
 
 /* What a problem may say beside its errors; all optional. */

@@ -124,8 +124,9 @@ const char *digest_of(json_t *plan, const char *stage)
 {
     size_t i;
     json_t *snapshot;
-    json_array_foreach(at(plan, "/snapshots"), i, snapshot) if (strcmp(text_at(snapshot, "/stage"), stage) ==
-                                                                0) return text_at(snapshot, "/digest");
+    json_array_foreach(at(plan, "/snapshots"), i, snapshot)
+        if (strcmp(text_at(snapshot, "/stage"), stage) == 0)
+            return text_at(snapshot, "/digest");
     ck_abort_msg("the plan has no stage %s: %.600s", stage, json_text(plan));
 }
 
@@ -153,8 +154,8 @@ json_t *expect_error(const struct reply *reply, const char *path, const char *co
 {
     size_t i;
     json_t *error;
-    json_array_foreach(at(reply->json, "/errors"), i,
-                       error) if (strcmp(text_at(error, "/path"), path) == 0 &&
-                                  strcmp(text_at(error, "/code"), code) == 0) return error;
+    json_array_foreach(at(reply->json, "/errors"), i, error)
+        if (strcmp(text_at(error, "/path"), path) == 0 && strcmp(text_at(error, "/code"), code) == 0)
+            return error;
     ck_abort_msg("no error %s at \"%s\" in %.1500s", code, path, reply->body);
 }

@@ -130,8 +130,7 @@ START_TEST(test_cli__show_stage_prints_its_tasks)
     struct run shown = RUN("show", keep_text("%.12s", text_at(plan, "/id") + 7), "--stage", "portable");
     expect_status(&shown, 0);
     size_t i;
-    json_array_foreach(at(snapshot_of(plan, "portable"), "/tasks"), i, task)
-    {
+    json_array_foreach(at(snapshot_of(plan, "portable"), "/tasks"), i, task) {
         expect_text(shown.out, text_at(task, "/name"));
         expect_text(shown.out, text_at(task, "/workload/operations"));
     }
@@ -210,8 +209,10 @@ START_TEST(test_cli__passes_print_theory_laws_and_references)
     struct reply pass = http_get("/v1/passes/distribute-transformer-training");
     size_t i;
     json_t *item;
-    json_array_foreach(at(pass.json, "/laws"), i, item) expect_text(one.out, text_at(item, "/id"));
-    json_array_foreach(at(pass.json, "/checks"), i, item) expect_text(one.out, text_at(item, "/id"));
+    json_array_foreach(at(pass.json, "/laws"), i, item)
+        expect_text(one.out, text_at(item, "/id"));
+    json_array_foreach(at(pass.json, "/checks"), i, item)
+        expect_text(one.out, text_at(item, "/id"));
     json_array_foreach(at(pass.json, "/references"), i, item)
         expect_text(one.out, keep_text("%.20s", text_at(item, "/citation")));
     expect_text(one.out, "\\[");

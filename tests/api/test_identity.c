@@ -91,8 +91,7 @@ START_TEST(test_identity__a_snapshot_is_the_bytes_of_its_digest)
     json_t *plan = plan_of(targeted(), 201), *row;
     size_t i;
     ck_assert_uint_eq(json_array_size(at(plan, "/snapshots")), 4);
-    json_array_foreach(at(plan, "/snapshots"), i, row)
-    {
+    json_array_foreach(at(plan, "/snapshots"), i, row) {
         const char *digest = text_at(row, "/digest");
         struct reply reply = http_get("/v1/snapshots/%s", digest);
         char text[BP_DIGEST_TEXT];
@@ -222,8 +221,7 @@ START_TEST(test_identity__a_trace_of_every_command_reaches_the_model_operation)
         expect_trace(plan, text_at(entity, "/id"), 3, "operation");
     expect_trace(plan, text_at(snapshot_of(plan, "distributed"), "/values/0/id"), 2, "value");
     expect_trace(plan, text_at(snapshot_of(plan, "model"), "/operations/0/id"), 1, "operation");
-    json_array_foreach(at(snapshot_of(plan, "concrete"), "/buffers"), i, entity)
-    {
+    json_array_foreach(at(snapshot_of(plan, "concrete"), "/buffers"), i, entity) {
         struct reply reply = http_get("/v1/plans/%s/trace/%s", text_at(plan, "/id"), text_at(entity, "/id"));
         ck_assert_int_eq(reply.status, 200);
         json_t *chain = at(reply.json, "/chain");

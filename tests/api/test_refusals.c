@@ -273,8 +273,8 @@ START_TEST(test_refusals__every_problem_is_named_at_once)
     expect_error(&reply, "/strategy/pipeline_parallel", "not_divisible");
     size_t i, n = 0;
     json_t *error;
-    json_array_foreach(at(reply.json, "/errors"), i, error) n +=
-        strcmp(text_at(error, "/path"), "/strategy/tensor_parallel") == 0;
+    json_array_foreach(at(reply.json, "/errors"), i, error)
+        n += strcmp(text_at(error, "/path"), "/strategy/tensor_parallel") == 0;
     ck_assert_uint_eq(n, 4); /* hidden size, MLP, heads, key/value heads */
 
     set_at(request, "/workload/dtype", json_integer(3));

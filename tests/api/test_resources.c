@@ -46,8 +46,7 @@ START_TEST(test_resources__a_list_is_newest_first_in_pages_without_repeats)
         ck_assert_int_eq(page.status, 200);
         size_t i;
         json_t *plan;
-        json_array_foreach(at(page.json, "/plans"), i, plan)
-        {
+        json_array_foreach(at(page.json, "/plans"), i, plan) {
             ck_assert_str_eq(text_at(plan, "/id"), ids[--n]);
             ck_assert(!has(plan, "/derivations"));
             ck_assert_str_eq(text_at(plan, "/mode"), "training");
@@ -173,16 +172,14 @@ START_TEST(test_resources__a_plan_records_every_check_of_its_passes)
     json_t *plan = plan_of(with_target(small_request(), "reference-queue", 2, INT64_C(1) << 34), 201), *derivation;
     size_t i, j, laws = 0;
     ck_assert_uint_eq(json_array_size(at(plan, "/derivations")), 3);
-    json_array_foreach(at(plan, "/derivations"), i, derivation)
-    {
+    json_array_foreach(at(plan, "/derivations"), i, derivation) {
         struct reply pass = http_get("/v1/passes/%s", text_at(derivation, "/pass"));
         json_t *checks = at(pass.json, "/checks"), *check, *evidence;
         expect_equal(at(derivation, "/revision"), at(pass.json, "/revision"), "revision");
         const char *records = json_text(at(derivation, "/evidence"));
         json_array_foreach(checks, j, check)
             ck_assert_ptr_nonnull(strstr(records, keep_text("\"%s\"", text_at(check, "/id"))));
-        json_array_foreach(at(derivation, "/evidence"), j, evidence)
-        {
+        json_array_foreach(at(derivation, "/evidence"), j, evidence) {
             ck_assert_str_eq(text_at(evidence, "/verdict"), "holds");
             laws += strcmp(text_at(evidence, "/kind"), "law") == 0;
         }
@@ -197,8 +194,7 @@ START_TEST(test_resources__every_model_of_the_catalogue_is_counted_and_planned_b
     ck_assert_int_eq(list.status, 200);
     size_t i, n_planned = 0;
     json_t *model;
-    json_array_foreach(at(list.json, "/models"), i, model)
-    {
+    json_array_foreach(at(list.json, "/models"), i, model) {
         const char *name = text_at(model, "/name");
         struct reply one = http_get("/v1/models/%s", name);
         ck_assert_int_eq(one.status, 200);
@@ -296,8 +292,7 @@ START_TEST(test_resources__the_description_is_served_whole)
     /* Every route that it describes is one. */
     const char *path;
     json_t *item;
-    json_object_foreach(at(reply.json, "/paths"), path, item)
-    {
+    json_object_foreach(at(reply.json, "/paths"), path, item) {
         struct reply options = http_call(&(struct call){.method = "DELETE", .target = path});
         ck_assert_msg(options.status == 405 || options.status == 400, "%s: %d", path, options.status);
     }

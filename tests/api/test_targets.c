@@ -40,8 +40,7 @@ static void expect_recurrence(json_t *concrete)
     json_int_t end = 0;
     size_t i;
     json_t *buffer;
-    json_array_foreach(at(concrete, "/buffers"), i, buffer)
-    {
+    json_array_foreach(at(concrete, "/buffers"), i, buffer) {
         json_int_t alignment = int_at(buffer, "/alignment_bytes");
         if (alignment < 16)
             alignment = 16;
@@ -63,8 +62,9 @@ static json_t *commands_of(json_t *concrete, const char *kind)
 {
     json_t *list = keep_json(json_array()), *command;
     size_t i;
-    json_array_foreach(at(concrete, "/commands"), i, command) if (strcmp(text_at(command, "/kind"), kind) == 0)
-        json_array_append(list, at(command, "/id"));
+    json_array_foreach(at(concrete, "/commands"), i, command)
+        if (strcmp(text_at(command, "/kind"), kind) == 0)
+            json_array_append(list, at(command, "/id"));
     return list;
 }
 
@@ -91,15 +91,13 @@ START_TEST(test_targets__slots_issue_every_command_after_what_it_waits_for)
     size_t i, j;
     ck_assert_str_eq(text_at(concrete, "/extension/kind"), "slot-dataflow");
     ck_assert_uint_eq(json_array_size(at(concrete, "/extension/routes")), 0);
-    json_array_foreach(at(concrete, "/extension/issue"), i, command)
-    {
+    json_array_foreach(at(concrete, "/extension/issue"), i, command) {
         ck_assert_int_eq(int_at(command, "/cycle"), (json_int_t)i);
         ck_assert_int_eq(int_at(command, "/slot"), 0);
         json_object_set(cycles, text_at(command, "/command"), at(command, "/cycle"));
     }
     ck_assert_uint_eq(json_object_size(cycles), json_array_size(at(concrete, "/commands")));
-    json_array_foreach(at(concrete, "/commands"), i, command)
-    {
+    json_array_foreach(at(concrete, "/commands"), i, command) {
         ck_assert(json_is_null(at(command, "/queue")));
         json_int_t cycle = int_at(cycles, keep_text("/%s", text_at(command, "/id")));
         json_array_foreach(at(command, "/dependencies"), j, dependency)
@@ -112,9 +110,9 @@ static const char *largest_buffer(json_t *plan)
 {
     json_t *buffer, *largest = NULL;
     size_t i;
-    json_array_foreach(at(snapshot_of(plan, "portable"), "/buffers"), i,
-                       buffer) if (!largest || int_at(buffer, "/size_bytes") > int_at(largest, "/size_bytes")) largest =
-        buffer;
+    json_array_foreach(at(snapshot_of(plan, "portable"), "/buffers"), i, buffer)
+        if (!largest || int_at(buffer, "/size_bytes") > int_at(largest, "/size_bytes"))
+            largest = buffer;
     return text_at(largest, "/role");
 }
 

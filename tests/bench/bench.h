@@ -21,10 +21,14 @@ double bench_median(double *at, size_t n);
 /* A number from the environment, or its default. */
 uint64_t bench_setting(const char *name, uint64_t fallback);
 
-/* One line of the table. `target` is of the ratio `subject / baseline`; 0: there is none. */
+/* One line of the table: medians of n rounds, and the median of each round's ratio, since two rounds side by side meet
+ * the same machine. `target` is of the ratio; 0: there is none. The numbers are sorted. */
+enum { BENCH_ROUNDS_MAX = 512 };
 struct bench_row {
     const char *name, *unit;
-    double subject, baseline, target;
+    double *subject, *baseline;
+    size_t n;
+    double target;
 };
 void bench_print_heading(void);
 void bench_print_row(const struct bench_row *row);

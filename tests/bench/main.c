@@ -83,13 +83,14 @@ void bench_print_heading(void)
 
 void bench_print_row(const struct bench_row *row)
 {
-    printf("%-58s %12.1f ", row->name, row->subject);
-    if (row->baseline > 0)
-        printf("%12.1f  %-9s %6.2f ", row->baseline, row->unit, row->subject / row->baseline);
-    else
-        printf("%12s  %-9s %6s ", "", row->unit, "");
+    double ratios[BENCH_ROUNDS_MAX];
+    for (size_t i = 0; i < row->n; i++)
+        ratios[i] = row->subject[i] / row->baseline[i];
+    const double ratio = bench_median(ratios, row->n);
+    printf("%-58s %12.1f %12.1f  %-9s %6.3f ", row->name, bench_median(row->subject, row->n),
+           bench_median(row->baseline, row->n), row->unit, ratio);
     if (row->target > 0)
-        printf("%7.2f%s", row->target, row->subject / row->baseline >= row->target ? "" : "  MISSED");
+        printf("%7.2f%s", row->target, ratio >= row->target ? "" : "  MISSED");
     printf("\n");
     fflush(stdout);
 }

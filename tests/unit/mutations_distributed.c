@@ -72,6 +72,52 @@ static void wait_for_a_weight_gradient(struct spoiled *copy)
     task_of->dependencies = list_of(copy, 2, (uint32_t[]){norm, norm + 1});
 }
 
+static void read_one_less(struct spoiled *copy)
+{
+    task(copy, "mlp.up.weight_gradient")->inputs.n--;
+}
+
+static void read_another(struct spoiled *copy)
+{
+    task(copy, "mlp.up.weight_gradient")->inputs = list_of(copy, 1, (uint32_t[]){1});
+}
+
+static void keep_the_output_in(struct spoiled *copy)
+{
+    struct bp_list *outputs = &task(copy, "mlp.residual")->outputs;
+    *outputs = list_of(copy, 1, outputs->at + 1);
+}
+
+static void sum_one_less(struct spoiled *copy)
+{
+    task(copy, "attention.qkv_fork.activation_gradient")->dependencies.n--;
+}
+
+static void need_the_input(struct spoiled *copy)
+{
+    task(copy, "attention.softmax.activation_gradient")->inputs = task(copy, "attention.softmax.forward")->inputs;
+}
+
+static void need_no_weights(struct spoiled *copy)
+{
+    task(copy, "mlp.up.activation_gradient")->inputs = list_of(copy, 1, (uint32_t[]){0});
+}
+
+static void update_another(struct spoiled *copy)
+{
+    task(copy, "mlp.up.optimizer")->outputs = task(copy, "mlp.down.optimizer")->outputs;
+}
+
+static void write_nothing(struct spoiled *copy)
+{
+    task(copy, "mlp.up.forward")->outputs.n = 0;
+}
+
+static void write_again_elsewhere(struct spoiled *copy)
+{
+    task(copy, "mlp.up.recompute")->outputs = task(copy, "mlp.down.recompute")->outputs;
+}
+
 static void update_too_soon(struct spoiled *copy)
 {
     task(copy, "mlp.up.optimizer")->dependencies.n--;
@@ -80,6 +126,17 @@ static void update_too_soon(struct spoiled *copy)
 static void lose_the_writer(struct spoiled *copy)
 {
     task(copy, "attention.kv_write")->layer = place_of_row(copy, "attention.qkv");
+}
+
+/* Twice the batch, evenly over the same ranks. */
+static void widen(struct spoiled *copy)
+{
+    value(copy, "mlp.up.output")->shape[0] *= 2;
+}
+
+static void split_over_stages(struct spoiled *copy)
+{
+    value(copy, "mlp.up.output")->sharding[1] = BP_AXIS_PIPELINE;
 }
 
 static void split_twice(struct spoiled *copy)
@@ -206,10 +263,74 @@ static const struct mutation rows[] = {
     {D("distributed.dataflow"), .spoil = wait_for_the_first},
     {D("distributed.dataflow"), .spoil = wait_for_one_more},
     {D("distributed.dataflow"), .plan = FULL, .spoil = repeat_too_soon},
+    {D("distributed.dataflow"), .plan = PREFILL, .path = "/tasks", .spoil = keep_the_output_in},
     {D("distributed.backward"), .plan = FULL, .spoil = forget_the_repeat},
     {D("distributed.backward"), .plan = FULL, .spoil = forget_the_gradient},
     {D("distributed.backward"), .spoil = wait_for_a_weight_gradient},
     {D("distributed.updates"), .spoil = update_too_soon},
+    {D("distributed.forward_traffic"), .path = "/tasks/%u/work/read_bytes", OF_TASK("mlp.up.forward"),
+     FLIP(T, work.read)},
+    {D("distributed.forward_traffic"), .path = "/tasks/%u/work/write_bytes", OF_TASK("mlp.output_dropout.forward"),
+     FLIP(T, work.write)},
+    {D("distributed.forward_traffic"), .path = "/tasks/%u/work/write_bytes", OF_TASK("mlp.up.forward"),
+     FLIP(T, work.write)},
+    {D("distributed.forward_traffic"), .plan = DECODE, .path = "/tasks/%u/work/read_bytes", OF_TASK("attention.rope"),
+     SET(T, work.read, BP_JSON_INT_MAX)},
+    {D("distributed.forward_traffic"), .plan = DECODE, .path = "/tasks/%u/work/write_bytes",
+     OF_TASK("attention.kv_write"), SET(T, work.write, BP_JSON_INT_MAX)},
+    {D("distributed.forward_traffic"), .spoil = write_nothing},
+    {D("distributed.repeats"), .plan = FULL, .path = "/tasks/%u/work", OF_TASK("mlp.up.recompute"), FLIP(T, work.read)},
+    {D("distributed.repeats"), .plan = FULL, .path = "/tasks/%u/work", OF_TASK("mlp.up.recompute"),
+     SET(T, engine, BP_ENGINE_VECTOR)},
+    {D("distributed.repeats"), .plan = FULL, .spoil = write_again_elsewhere},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/read_bytes",
+     OF_TASK("attention.scores.activation_gradient"), FLIP(T, work.read)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/read_bytes",
+     OF_TASK("mlp.output_dropout.activation_gradient"), FLIP(T, work.read)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/read_bytes", OF_TASK("mlp.up.activation_gradient"),
+     SET(T, work.read, 0)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/write_bytes", OF_TASK("mlp.norm.activation_gradient"),
+     FLIP(T, work.write)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/operations",
+     OF_TASK("attention.context.activation_gradient"), FLIP(T, work.operations)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/read_bytes",
+     OF_TASK("mlp.residual_fork.activation_gradient"), FLIP(T, work.operations)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/write_bytes",
+     OF_TASK("attention.qkv_fork.activation_gradient"), FLIP(T, work.write)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/read_bytes", OF_TASK("mlp.norm.weight_gradient"),
+     FLIP(T, work.read)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/write_bytes", OF_TASK("mlp.up.weight_gradient"),
+     FLIP(T, work.write)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/operations", OF_TASK("mlp.up.weight_gradient"),
+     FLIP(T, work.operations)},
+    {D("distributed.gradient_work"), .spoil = read_one_less},
+    {D("distributed.gradient_work"), .spoil = sum_one_less},
+    {D("distributed.gradient_work"), .spoil = need_the_input},
+    {D("distributed.gradient_work"), .spoil = need_no_weights},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/inputs", OF_TASK("attention.scores.activation_gradient"),
+     COUNT(T, inputs.n, 1)},
+    {D("distributed.gradient_work"), .path = "/tasks/%u/work/read_bytes", OF_TASK("mlp.norm.activation_gradient"),
+     FLIP(T, work.read)},
+    {D("distributed.gradient_work"), .spoil = read_another},
+    {D("distributed.optimizer_work"), .path = "/tasks/%u/work/operations", OF_TASK("mlp.up.optimizer"),
+     FLIP(T, work.operations)},
+    {D("distributed.optimizer_work"), .plan = SHARDED, .path = "/tasks/%u/work/read_bytes", OF_TASK("mlp.up.optimizer"),
+     FLIP(T, work.read)},
+    {D("distributed.optimizer_work"), .plan = FULL, .path = "/tasks/%u/work/write_bytes", OF_TASK("mlp.up.optimizer"),
+     FLIP(T, work.write)},
+    {D("distributed.optimizer_work"), .spoil = update_another},
+    {D("distributed.activations"), .path = "/layers/%u/activation_bytes", OF_ROW("mlp.up"), FLIP(L, activation)},
+    {D("distributed.activations"), .path = "/layers/%u/output_bytes", OF_ROW("mlp.up"), FLIP(L, output)},
+    {D("distributed.activations"), .path = "/layers/%u/activation_bytes", OF_ROW("mlp.output_dropout"),
+     FLIP(L, activation)},
+    {D("distributed.activations"), .path = "/layers/%u/activation_bytes", OF_ROW("mlp.residual"), FLIP(L, activation)},
+    {D("distributed.activations"), .path = "/layers/%u/activation_bytes", OF_ROW("mlp.output_collective"),
+     FLIP(L, activation)},
+    {D("distributed.activations"), .plan = SHARDED, .path = "/layers/%u/activation_bytes",
+     OF_ROW("mlp.output_collective"), SET(L, activation, 0)},
+    {D("distributed.activations"), .path = "/layers/%u/output_bytes", OF_ROW("mlp.output_collective"), FLIP(L, output)},
+    {D("distributed.activations"), .spoil = widen},
+    {D("distributed.activations"), .plan = DECODE, .path = "/layers/%u", OF_ROW("mlp.up"), FLIP(L, keeps_output)},
     {D("distributed.mesh"), .path = "/mesh/axes", SET(struct bp_distributed_ir, n_axes, 2)},
     {D("distributed.mesh"), .path = "/mesh/axes/2/name", SET(struct bp_distributed_ir, axes[2].axis, BP_AXIS_REPLICA)},
     {D("distributed.mesh"), .path = "/mesh/axes/0/size", SET(struct bp_distributed_ir, axes[0].size, 4)},
@@ -227,6 +348,7 @@ static const struct mutation rows[] = {
     {D("distributed.sharding"), .path = "/values/%u/shape/1", OF_VALUE("mlp.up.output"), SET(V, shape[1], 0)},
     {D("distributed.sharding"), .path = "/values/%u/shape", OF_VALUE("mlp.up.output"), SET(V, n_dims, 5)},
     {D("distributed.sharding"), .spoil = split_twice},
+    {D("distributed.sharding"), .spoil = split_over_stages},
     {D("distributed.parameters"), .path = "/values/%u/shape", OF_VALUE("mlp.up.parameters"), FLIP(V, shape[0])},
     {D("distributed.parameters"), .path = "/values/%u/shape", OF_VALUE("mlp.up.parameters"), SET(V, shape[1], 257)},
     {D("distributed.parameters"), .path = "/layers/0/parameters", OF_ROW("attention.residual_fork"),

@@ -6,6 +6,12 @@ static void share_id(struct spoiled *copy)
     values[1].id = values[0].id;
 }
 
+static void shape_the_cache(struct spoiled *copy)
+{
+    struct bp_model_value *values = (struct bp_model_value *)copy->model->values;
+    values[2].shape = values[0].shape;
+}
+
 static void read_nothing_known(struct spoiled *copy)
 {
     ((struct bp_model_operation *)copy->model->operations)->inputs = list_of(copy, 1, (uint32_t[]){7});
@@ -29,7 +35,8 @@ static const struct mutation rows[] = {
     {M("model.unique_ids"), .path = "/values/1/id", .spoil = share_id},
     {M("model.values"), .path = "/values", .part = VALUE, SET(struct bp_model_value, role, BP_MODEL_OUTPUT)},
     {M("model.values"), .path = "/values/0/role", .part = VALUE, SET(struct bp_model_value, role, 99)},
-    {M("model.values"), .path = "/values/%u", .part = VALUE, TEXT(struct bp_model_value, dtype, "")},
+    {M("model.values"), .path = "/values/%u/dtype", .part = VALUE, TEXT(struct bp_model_value, dtype, "")},
+    {M("model.values"), .plan = DECODE, .path = "/values/2/shape", .spoil = shape_the_cache},
     {M("model.operation"), .path = "/operations", COUNT(struct bp_model_ir, n_operations, 0)},
     {M("model.operation"), .path = "/operations/0/name", .part = OPERATION,
      TEXT(struct bp_model_operation, name, "transformer.encoder")},

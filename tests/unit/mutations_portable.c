@@ -85,6 +85,21 @@ static void come_from_a_value(struct spoiled *copy)
     task(copy, "mlp.up.forward")->lineage = buffer(copy, "input")->lineage;
 }
 
+static void come_from_one_less(struct spoiled *copy)
+{
+    buffer(copy, "gradients")->lineage.n_sources--;
+}
+
+static void weights_from_the_input(struct spoiled *copy)
+{
+    buffer(copy, "weights")->lineage = buffer(copy, "input")->lineage;
+}
+
+static void come_from_a_reader(struct spoiled *copy)
+{
+    buffer(copy, "gradients")->lineage = task(copy, "attention.norm.forward")->lineage;
+}
+
 /* The first task reads and writes what it should not, and not what it should. */
 static void use_all(struct spoiled *copy)
 {
@@ -144,6 +159,10 @@ static const struct mutation rows[] = {
     {P("plan.lineage"), .path = "/buffers/0/lineage/rule", OF_BUFFER("input"), TEXT(B, lineage.rule, "")},
     {P("plan.coverage"), .spoil = come_from_another},
     {P("plan.coverage"), .path = "/tasks", .spoil = lose_the_last_task},
+    {P("plan.origins"), .spoil = come_from_one_less},
+    {P("plan.origins"), .spoil = come_from_a_reader},
+    {P("plan.origins"), .path = "/buffers/2/lineage/sources", .spoil = weights_from_the_input},
+    {P("plan.origins"), .path = "/buffers/%u/lineage/sources", OF_BUFFER("weights"), COUNT(B, lineage.n_sources, 1)},
     {P("plan.tasks"), .path = "/tasks/%u/name", OF_TASK("mlp.up.forward"), TEXT(T, name, "mlp.up.forth")},
     {P("plan.tasks"), .path = "/tasks/%u/layer", OF_TASK("mlp.up.forward"), TEXT(T, layer, "mlp")},
     {P("plan.tasks"), .path = "/tasks/%u/phase", OF_TASK("mlp.up.forward"), SET(T, phase, BP_PHASE_RECOMPUTE)},

@@ -1,0 +1,308 @@
+/* The HTTP layer where it needs no connection: framing, targets, routes, query, pages, metrics. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/http/head.h"
+#include "daemon/http/pages.h"
+#include "daemon/http/routes.h"
+
+/* ---- Framing ---- */
+
+struct field {
+    const char *name, *value;
+};
+
+static enum bp_code check_head(const struct field *fields, const char *version)
+{
+    struct bp_head head = {0};
+    struct bp_err err = {0};
+    for (; fields->name; fields++)
+        bp_head_add(&head, fields->name, fields->value);
+    ck_assert_int_eq(bp_head_check(&head, version, &err), err.code ? -1 : 0);
+    return err.code;
+}
+
+START_TEST(test_head__ambiguous_framing_is_refused)
+{
+    static const struct field bad[][4] = {
+        {{"Host", "a"}, {"Content-Length", "1"}, {"content-length", "1"}},
+        {{"Host", "a"}, {"HOST", "a"}},
+        {{"Host", "a"}, {"Content-Length", "1"}, {"Transfer-Encoding", "chunked"}},
+        {{"Host", "a"}, {"Transfer-Encoding", "gzip, chunked"}},
+        {{"Host", "a"}, {"Transfer-Encoding", "identity"}},
+        {{"Host", "a"}, {"Transfer-Encoding", "chunked"}, {"Transfer-Encoding", "chunked"}},
+        {{"Host", "a"}, {"Content-Length ", "1"}},
+        {{"Host", "a"}, {"Content-Length\t", "1"}},
+        {{"Host", "a"}, {"", "1"}},
+        {{"Host", "a"}, {"X\x80", "1"}},
+        {{"Host", "a"}, {"Content-Length", "-1"}},
+        {{"Host", "a"}, {"Content-Length", "1, 1"}},
+        {{"X", "a"}},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(check_head(bad[i], "HTTP/1.1") == BP_E_bad_framing, "row %zu", i);
+}
+END_TEST
+
+START_TEST(test_head__plain_framing_is_taken)
+{
+    static const struct field good[][4] = {
+        {{"Host", "a"}},
+        {{"Host", ""}, {"Content-Length", "0"}},
+        {{"host", "a"}, {"Transfer-Encoding", "Chunked"}},
+        {{"Host", "a"}, {"Content-Length", "10"}, {"Expect", "100-Continue"}},
+    };
+    static const struct field none[] = {{NULL, NULL}}, other[] = {{"Host", "a"}, {"Expect", "200-ok"}, {NULL, NULL}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        ck_assert_msg(check_head(good[i], "HTTP/1.1") == BP_OK, "row %zu", i);
+    ck_assert_int_eq(check_head(none, "HTTP/1.0"), BP_OK);
+    ck_assert_int_eq(check_head(other, "HTTP/1.1"), BP_E_expectation_failed);
+}
+END_TEST
+
+START_TEST(test_head__content_length_never_wraps)
+{
+    static const struct {
+        const char *text;
+        uint64_t expected;
+    } rows[] = {{"0", 0},
+                {"1048576", 1048576},
+                {"18446744073709551616", UINT64_MAX},
+                {"99999999999999999999999999", UINT64_MAX}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct bp_head head = {.content_length = rows[i].text};
+        ck_assert_uint_eq(bp_head_content_length(&head), rows[i].expected);
+    }
+}
+END_TEST
+
+START_TEST(test_head__media_types)
+{
+    ck_assert(bp_media_is_json("application/json"));
+    ck_assert(bp_media_is_json("Application/JSON ; charset=utf-8"));
+    ck_assert(!bp_media_is_json("application/json-seq"));
+    ck_assert(!bp_media_is_json("text/plain"));
+    ck_assert(!bp_media_is_json(""));
+    ck_assert(!bp_media_is_json(NULL));
+}
+END_TEST
+
+START_TEST(test_head__preferences)
+{
+    ck_assert(bp_prefers_async("respond-async"));
+    ck_assert(bp_prefers_async("wait=10, Respond-Async"));
+    ck_assert(bp_prefers_async("respond-async;x=1, wait=5"));
+    ck_assert(!bp_prefers_async("respond-asynchronously"));
+    ck_assert(!bp_prefers_async("return=\"x\""));
+    ck_assert(!bp_prefers_async(NULL));
+}
+END_TEST
+
+START_TEST(test_head__etags)
+{
+    ck_assert(bp_etag_matches("\"a\"", "\"a\""));
+    ck_assert(bp_etag_matches("\"b\", W/\"a\"", "\"a\""));
+    ck_assert(bp_etag_matches("*", "\"a\""));
+    ck_assert(!bp_etag_matches("\"ab\"", "\"a\""));
+    ck_assert(!bp_etag_matches("\"b, \"", "\"a\""));
+    ck_assert(!bp_etag_matches("a", "\"a\""));
+    ck_assert(!bp_etag_matches("\"unended", "\"a\""));
+    ck_assert(!bp_etag_matches(NULL, "\"a\""));
+}
+END_TEST
+
+/* ---- Targets ---- */
+
+static struct bp_call call;
+static char text[512];
+
+static enum bp_code split(const char *target)
+{
+    struct bp_err err = {0};
+    call = (struct bp_call){0};
+    ck_assert_uint_lt(strlen(target), sizeof text);
+    memcpy(text, target, strlen(target) + 1);
+    bp_target_split(text, &call.target, &err);
+    return err.code;
+}
+
+START_TEST(test_target__segments_and_query_are_decoded_apart)
+{
+    ck_assert_int_eq(split("/v1/a%2Fb/c%3A+?x=1+2%26&y&&z=%3D="), BP_OK);
+    ck_assert_uint_eq(call.target.n, 3);
+    ck_assert_str_eq(call.target.segments[1], "a/b");
+    ck_assert_str_eq(call.target.segments[2], "c:+");
+    ck_assert_uint_eq(call.target.n_query, 3);
+    ck_assert_str_eq(call.target.query[0].value, "1 2&");
+    ck_assert_str_eq(call.target.query[1].name, "y");
+    ck_assert_str_eq(call.target.query[1].value, "");
+    ck_assert_str_eq(call.target.query[2].value, "==");
+}
+END_TEST
+
+START_TEST(test_target__what_is_no_path_is_refused)
+{
+    static const char *const bad[] = {"*", "", "http://a/", "/%00", "/a%0", "/a%", "/%zz", "/?x=%00", "/?%=1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(split(bad[i]) == BP_E_bad_framing, "%s", bad[i]);
+    ck_assert_int_eq(split("/1/2/3/4/5/6/7/8/9"), BP_E_not_found);
+    ck_assert_int_eq(split("/?a&b&c&d&e&f&g&h&i&j&k&l&m&n&o&p&q"), BP_E_invalid_query);
+}
+END_TEST
+
+/* ---- Routes ---- */
+
+static enum bp_code find(const char *method, const char *target, const char **ret_name, const char **ret_allow)
+{
+    struct bp_err err = {0};
+    size_t route = bp_routes_n;
+    ck_assert_int_eq(split(target), BP_OK);
+    bp_route_find(&call, method, &route, ret_allow, &err);
+    *ret_name = bp_route_names[route];
+    return err.code;
+}
+
+START_TEST(test_routes__every_row_is_found_by_its_pattern)
+{
+    for (size_t i = 0; i < bp_routes_n; i++) {
+        const char *name, *allow;
+        char target[128] = "";
+        ck_assert_uint_lt(strlen(bp_routes[i].pattern), sizeof target);
+        for (size_t j = 0; bp_routes[i].pattern[j]; j++)
+            target[j] = strchr("{}", bp_routes[i].pattern[j]) ? 'x' : bp_routes[i].pattern[j];
+        ck_assert_int_eq(find(bp_routes[i].method, target, &name, &allow), BP_OK);
+        ck_assert_str_eq(name, bp_routes[i].name);
+    }
+}
+END_TEST
+
+START_TEST(test_routes__a_get_serves_head_and_captures_are_in_order)
+{
+    const char *name, *allow;
+    ck_assert_int_eq(find("HEAD", "/v1/plans/one/diff/t%77o", &name, &allow), BP_OK);
+    ck_assert_str_eq(name, "diffPlans");
+    ck_assert_str_eq(call.captures[0], "one");
+    ck_assert_str_eq(call.captures[1], "two");
+}
+END_TEST
+
+START_TEST(test_routes__other_methods_are_told_which_there_are)
+{
+    const char *name, *allow = NULL;
+    ck_assert_int_eq(find("DELETE", "/v1/plans", &name, &allow), BP_E_method_not_allowed);
+    ck_assert_str_eq(allow, "GET, HEAD, POST");
+    ck_assert_int_eq(find("POST", "/healthz", &name, &allow), BP_E_method_not_allowed);
+    ck_assert_str_eq(allow, "GET, HEAD");
+    ck_assert_int_eq(find("get", "/healthz", &name, &allow), BP_E_method_not_allowed);
+    ck_assert_int_eq(find("GET", "/v1", &name, &allow), BP_E_not_found);
+    ck_assert_int_eq(find("GET", "/v1/plans/", &name, &allow), BP_OK); /* an empty id, which is no id */
+    ck_assert_int_eq(find("GET", "/v1/plans/a/b", &name, &allow), BP_E_not_found);
+    ck_assert_str_eq(name, "none");
+}
+END_TEST
+
+/* ---- Query and pages ---- */
+
+START_TEST(test_query__every_parameter_that_is_wrong_is_named)
+{
+    static const char *const known[] = {"limit", "state", NULL}, *const states[] = {"queued", "failed", NULL};
+    const char *values[2];
+    struct bp_problems problems = {0};
+    ck_assert_int_eq(split("/?state=none&limit=0&what%ff=1&state=failed"), BP_OK);
+    bp_call_query(&call, known, values, &problems);
+    ck_assert_uint_eq(bp_query_uint(known[0], values[0], 1, 500, 50, &problems), 50);
+    ck_assert_int_eq(bp_query_enum(known[1], values[1], states, -1, &problems), -1);
+    ck_assert_uint_eq(problems.n, 4);
+    ck_assert_str_eq(problems.at[0].path, "/what?");
+    ck_assert_str_eq(problems.at[1].path, "/state");
+    ck_assert_str_eq(problems.at[2].path, "/limit");
+    ck_assert_str_eq(problems.at[3].path, "/state");
+    struct bp_answer *answer = bp_query_refusal(&problems);
+    ck_assert_int_eq(answer->status, 400);
+    ck_assert_ptr_nonnull(memmem(answer->body, answer->n, "\"code\":\"invalid_query\"", 22));
+    bp_answer_unref(answer);
+}
+END_TEST
+
+START_TEST(test_query__numbers_are_digits_within_their_range)
+{
+    static const char *const bad[] = {"", "0", "501", "-1", "+1", " 1", "1 ", "1e2", "18446744073709551617"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct bp_problems problems = {0};
+        ck_assert_uint_eq(bp_query_uint("limit", bad[i], 1, 500, 50, &problems), 50);
+        ck_assert_msg(problems.n == 1, "%s", bad[i]);
+        bp_problems_release(&problems);
+    }
+    ck_assert_uint_eq(bp_query_uint("limit", "500", 1, 500, 50, NULL), 500);
+    ck_assert_uint_eq(bp_query_uint("limit", NULL, 1, 500, 50, NULL), 50);
+}
+END_TEST
+
+START_TEST(test_pages__the_link_keeps_the_query_and_moves_the_cursor)
+{
+    struct bp_buf none = {0};
+    ck_assert_int_eq(split("/v1/plans?model=a%20b%3E&cursor=old&limit=2"), BP_OK);
+    struct bp_answer *answer = bp_page_link(bp_answer_new(200, BP_MEDIA_JSON, &none), &call, "n/w");
+    ck_assert_str_eq(answer->link, "</v1/plans?cursor=n%2Fw&model=a%20b%3E&limit=2>; rel=\"next\"");
+    bp_answer_unref(answer);
+    answer = bp_page_link(bp_answer_new(200, BP_MEDIA_JSON, &none), &call, "");
+    ck_assert_ptr_null(answer->link);
+    bp_answer_unref(answer);
+}
+END_TEST
+
+/* ---- Metrics ---- */
+
+START_TEST(test_metrics__text_is_the_exposition_format)
+{
+    static struct bp_metrics metrics;
+    static const char *const lines[] = {
+        "blueprint_http_requests_total{route=\"a\",status=\"200\"} 2\n",
+        "blueprint_http_requests_total{route=\"b\",status=\"other\"} 1\n",
+        "blueprint_plan_stage_seconds_bucket{stage=\"commit\",le=\"0.001\"} 1\n",
+        "blueprint_plan_stage_seconds_bucket{stage=\"commit\",le=\"5\"} 1\n",
+        "blueprint_plan_stage_seconds_bucket{stage=\"commit\",le=\"+Inf\"} 2\n",
+        "blueprint_plan_stage_seconds_count{stage=\"commit\"} 2\n",
+        "blueprint_queue_depth 17\n",
+        "# TYPE blueprint_plan_stage_seconds histogram\n",
+    };
+    static const char *const routes[] = {"a", "b"};
+    uint64_t gauges[BP_GAUGE_N] = {[BP_GAUGE_QUEUE_DEPTH] = 17};
+    struct bp_buf out = {0};
+    bp_metrics_request(&metrics, 0, 200);
+    bp_metrics_request(&metrics, 0, 200);
+    bp_metrics_request(&metrics, 1, 299);
+    bp_metrics_latency(&metrics, BP_LATENCY_COMMIT, 1000000);
+    bp_metrics_latency(&metrics, BP_LATENCY_COMMIT, UINT64_C(9000000000));
+    bp_metrics_write(&metrics, routes, 2, gauges, &out);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        ck_assert_msg(strstr(bp_buf_string(&out), lines[i]) != NULL, "%s", lines[i]);
+    bp_buf_release(&out);
+}
+END_TEST
+
+Suite *suite_http(void)
+{
+    Suite *suite = suite_create("http");
+    TCase *head = tcase_create("head"), *target = tcase_create("target"), *rest = tcase_create("routes");
+    tcase_add_test(head, test_head__ambiguous_framing_is_refused);
+    tcase_add_test(head, test_head__plain_framing_is_taken);
+    tcase_add_test(head, test_head__content_length_never_wraps);
+    tcase_add_test(head, test_head__media_types);
+    tcase_add_test(head, test_head__preferences);
+    tcase_add_test(head, test_head__etags);
+    tcase_add_test(target, test_target__segments_and_query_are_decoded_apart);
+    tcase_add_test(target, test_target__what_is_no_path_is_refused);
+    tcase_add_test(rest, test_routes__every_row_is_found_by_its_pattern);
+    tcase_add_test(rest, test_routes__a_get_serves_head_and_captures_are_in_order);
+    tcase_add_test(rest, test_routes__other_methods_are_told_which_there_are);
+    tcase_add_test(rest, test_query__every_parameter_that_is_wrong_is_named);
+    tcase_add_test(rest, test_query__numbers_are_digits_within_their_range);
+    tcase_add_test(rest, test_pages__the_link_keeps_the_query_and_moves_the_cursor);
+    tcase_add_test(rest, test_metrics__text_is_the_exposition_format);
+    suite_add_tcase(suite, head);
+    suite_add_tcase(suite, target);
+    suite_add_tcase(suite, rest);
+    return suite;
+}
