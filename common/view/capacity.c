@@ -89,6 +89,9 @@ static bool remembers(const struct bp_memo_entry *entry, uint32_t kind, const st
 {
     const struct bp_strategy *strategy = &request->strategy;
     return entry->kind == kind && entry->tensor_parallel == strategy->tensor_parallel &&
+           entry->context_parallel == strategy->context_parallel &&
+           entry->expert_parallel == strategy->expert_parallel &&
+           entry->expert_tensor_parallel == strategy->expert_tensor_parallel &&
            entry->micro_batch_size == request->workload.micro_batch_size &&
            entry->sequence_parallel == strategy->sequence_parallel &&
            entry->recompute_all_gather == strategy->recompute_all_gather &&
@@ -110,6 +113,9 @@ static int find_facts(struct bp_capacity_run *run, uint32_t place, struct bp_cap
     if (memo && memo->n < BP_MEMO_ENTRIES && bp_calc_ok(&run->calc))
         memo->entries[memo->n++] = (struct bp_memo_entry){place,
                                                           strategy->tensor_parallel,
+                                                          strategy->context_parallel,
+                                                          strategy->expert_parallel,
+                                                          strategy->expert_tensor_parallel,
                                                           run->request->workload.micro_batch_size,
                                                           strategy->sequence_parallel,
                                                           strategy->recompute_all_gather,
@@ -157,12 +163,15 @@ static struct bp_bytes evaluate_stage(struct bp_capacity_run *run, uint64_t plac
     return stage->total;
 }
 
-/* Where blocks are alike and dealt evenly no stage between holds more than the second: it has no ends and the fewest
- * behind it.
- */
-static bool may_bind(const struct bp_capacity_run *run, uint64_t stage)
+/* Where blocks are alike and no stage after the second has more of them than it, none between it and the last holds
+ * more: it has no ends, and the fewest stages behind it. */
+static bool second_leads(const struct bp_capacity_run *run)
 {
-    return run->n_kinds > 1 || run->request->strategy.n_pipeline_layers || stage < 2 || stage == run->p - 1;
+    const struct bp_strategy *strategy = &run->request->strategy;
+    bool leads = run->n_kinds == 1 && run->v == 1;
+    for (uint32_t i = 2; leads && i < strategy->n_pipeline_layers; i++)
+        leads = strategy->pipeline_layers[i] <= strategy->pipeline_layers[1];
+    return leads || (run->n_kinds == 1 && strategy->n_pipeline_layers == 0);
 }
 
 int bp_capacity_total(const struct bp_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret, struct bp_err *err)
@@ -172,8 +181,9 @@ int bp_capacity_total(const struct bp_job *job, struct bp_capacity_memo *memo, s
     struct bp_bytes total = {0};
     if (begin(job, memo, &run, err) < 0)
         return -1;
+    bool skips = second_leads(&run);
     for (uint64_t place = 0; place < run.p; place++) {
-        if (!may_bind(&run, place))
+        if (skips && place > 1 && place < run.p - 1)
             continue;
         struct bp_bytes bytes = evaluate_stage(&run, place, &stage);
         total = bytes.n > total.n ? bytes : total;

@@ -35,7 +35,7 @@ enum { BP_MEMO_ENTRIES = 48 };
 struct bp_capacity_memo {
     struct bp_memo_entry {
         uint32_t kind;
-        uint64_t tensor_parallel, micro_batch_size;
+        uint64_t tensor_parallel, context_parallel, expert_parallel, expert_tensor_parallel, micro_batch_size;
         bool sequence_parallel, recompute_all_gather, recompute_activation;
         enum bp_recompute recompute;
         struct bp_block_facts facts;

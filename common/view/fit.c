@@ -133,8 +133,7 @@ static void offer_degrees(const struct search *search, enum bp_fit_field field, 
     else if (model->num_hidden_layers < most)
         most = model->num_hidden_layers;
     for (uint64_t value = 1; value <= most && value <= search->devices; value++) {
-        bool possible =
-            field == BP_FIT_TENSOR_PARALLEL ? splits_heads(model, value) : model->num_hidden_layers % value == 0;
+        bool possible = field == BP_FIT_PIPELINE_PARALLEL || splits_heads(model, value);
         if (value != now && possible && search->devices % value == 0)
             offer(values, value);
     }
@@ -188,37 +187,60 @@ static struct values values_of(const struct search *search, enum bp_fit_field fi
 
 /* ---- Candidates ---- */
 
-/* Lets the rest of the strategy follow: the data-parallel degree (or the replicas) that pays for it, the schedule of a
- * pipeline that came or went, blocks dealt evenly where the runs are others. False when nothing valid comes out. */
+/* Deals L layers over the stages as evenly as can be: what is left over goes to the stages after the first, one each.
+ */
+static void deal(struct bp_strategy *strategy, uint64_t layers)
+{
+    uint64_t runs = strategy->pipeline_parallel * strategy->virtual_stages, even = layers / runs, rest = layers % runs;
+    strategy->n_pipeline_layers = 0;
+    memset(strategy->pipeline_layers, 0, sizeof strategy->pipeline_layers);
+    if (rest == 0 || runs > BP_RUNS_MAX || even >= UINT16_MAX)
+        return;
+    for (uint64_t i = 0; i < runs; i++)
+        strategy->pipeline_layers[i] = (uint16_t)(even + (i >= 1 && i <= rest));
+    strategy->n_pipeline_layers = (uint32_t)runs;
+}
+
+/* All that is asked of a request holds, and an interleaved schedule fills its stages. */
+static bool is_valid(const struct bp_job *job)
+{
+    const struct bp_strategy *strategy = &job->request.strategy;
+    const struct bp_workload *workload = &job->request.workload;
+    struct bp_problems problems = {0};
+    bp_request_check(&job->request, job->position_offset, &problems);
+    bool valid = bp_problems_none(&problems);
+    bp_problems_release(&problems);
+    if (valid && strategy->virtual_stages > 1)
+        valid = workload->global_batch_size / (strategy->data_parallel * workload->micro_batch_size) %
+                    strategy->pipeline_parallel ==
+                0;
+    return valid;
+}
+
+/* Lets the rest of the strategy follow: the data-parallel degree (or the replicas) that pays for it, experts that were
+ * divided as the rest, the schedule of a pipeline that came or went, the runs of blocks. False when nothing valid comes
+ * out. */
 static bool settle(const struct search *search, struct bp_job *job)
 {
-    const struct bp_job *base = search->base;
+    const struct bp_strategy *base = &search->base->request.strategy;
     struct bp_strategy *strategy = &job->request.strategy;
-    struct bp_workload *workload = &job->request.workload;
-    bool training = workload->mode == BP_MODE_TRAINING;
-    bp_u128 group = (bp_u128)strategy->tensor_parallel * strategy->pipeline_parallel;
-    uint64_t p = strategy->pipeline_parallel, p_before = base->request.strategy.pipeline_parallel;
+    bool training = job->request.workload.mode == BP_MODE_TRAINING;
+    bp_u128 group = (bp_u128)strategy->tensor_parallel * strategy->pipeline_parallel * strategy->context_parallel;
+    uint64_t p = strategy->pipeline_parallel;
     if (search->devices % group != 0)
         return false;
     *(training ? &strategy->data_parallel : &strategy->replicas) = (uint64_t)(search->devices / group);
-    if (training && p != p_before && (p == 1 || p_before == 1)) {
+    if (base->expert_tensor_parallel == base->tensor_parallel)
+        strategy->expert_tensor_parallel = strategy->tensor_parallel;
+    if (p != base->pipeline_parallel && (p == 1 || base->pipeline_parallel == 1)) {
         strategy->pipeline_schedule = p == 1 ? BP_SCHEDULE_NONE : BP_SCHEDULE_1F1B;
         strategy->virtual_stages = 1;
     }
-    if (p != p_before || strategy->virtual_stages != base->request.strategy.virtual_stages)
-        strategy->n_pipeline_layers = 0;
-    if (!strategy->n_pipeline_layers && job->request.model.num_hidden_layers % (p * strategy->virtual_stages) != 0)
-        return false;
-    if (!training)
-        return true;
-    bp_u128 step = (bp_u128)strategy->data_parallel * workload->micro_batch_size;
-    if (workload->global_batch_size % step != 0)
-        return false;
+    if (p != base->pipeline_parallel || strategy->virtual_stages != base->virtual_stages)
+        deal(strategy, job->request.model.num_hidden_layers);
     bool inert = (strategy->tensor_parallel == 1 && strategy->sequence_parallel) ||
-                 (strategy->data_parallel == 1 && strategy->zero_stage > 0);
-    bool uneven = strategy->sequence_parallel && workload->sequence_length % strategy->tensor_parallel != 0;
-    bool unfilled = strategy->virtual_stages > 1 && workload->global_batch_size / step % p != 0;
-    return !inert && !uneven && !unfilled;
+                 (strategy->data_parallel * strategy->context_parallel == 1 && strategy->zero_stage > 0);
+    return !inert && is_valid(job);
 }
 
 static void find_changes(const struct bp_job *base, const struct bp_job *job, struct bp_suggestion *suggestion)
@@ -293,22 +315,22 @@ static bool least_fits(const struct search *search, uint64_t t, uint64_t p, uint
     struct bp_job job = *search->base;
     struct bp_strategy *strategy = &job.request.strategy;
     bool training = job.request.workload.mode == BP_MODE_TRAINING;
-    strategy->tensor_parallel = t;
+    enum bp_recompute least = training ? BP_RECOMPUTE_SELECTIVE : BP_RECOMPUTE_NONE;
+    enum bp_recompute most = training ? BP_RECOMPUTE_FULL : BP_RECOMPUTE_NONE;
+    strategy->tensor_parallel = strategy->expert_tensor_parallel = t;
+    strategy->expert_parallel = strategy->context_parallel = strategy->virtual_stages = 1;
     strategy->pipeline_parallel = p;
-    strategy->n_pipeline_layers = 0;
-    strategy->virtual_stages = 1;
+    strategy->pipeline_schedule = p > 1 ? BP_SCHEDULE_1F1B : BP_SCHEDULE_NONE;
+    deal(strategy, job.request.model.num_hidden_layers);
     if (training) {
-        bool sp = t > 1 && job.request.workload.sequence_length % t == 0;
         strategy->data_parallel = dp;
-        strategy->sequence_parallel = strategy->recompute_all_gather = sp;
-        strategy->pipeline_schedule = p > 1 ? BP_SCHEDULE_1F1B : BP_SCHEDULE_NONE;
+        strategy->sequence_parallel = strategy->recompute_all_gather = t > 1;
         strategy->zero_stage = dp > 1 ? 3 : 0;
         job.request.workload.micro_batch_size = 1;
-    } else {
-        strategy->replicas = dp;
     }
-    for (enum bp_recompute recompute = training ? BP_RECOMPUTE_SELECTIVE : 0;
-         recompute <= (training ? BP_RECOMPUTE_FULL : 0); recompute++) {
+    if (!is_valid(&job))
+        return false;
+    for (enum bp_recompute recompute = least; recompute <= most; recompute++) {
         struct bp_bytes total;
         strategy->recompute = recompute;
         if (bp_capacity_total(&job, search->memo, &total, NULL) == 0 && total.n <= search->available)
@@ -317,23 +339,35 @@ static bool least_fits(const struct search *search, uint64_t t, uint64_t p, uint
     return false;
 }
 
-static bp_u128 fewest_devices(const struct search *search)
+/* The least data-parallel degree, at most `most`, with which t and p fit: more ranks never hold more each. 0: none. */
+static uint64_t least_data_parallel(const struct search *search, uint64_t t, uint64_t p, uint64_t most, uint64_t batch)
+{
+    uint64_t widest = most < batch ? most : batch;
+    while (widest > 1 && batch % widest != 0)
+        widest--;
+    if (widest == 0 || !least_fits(search, t, p, widest))
+        return 0;
+    for (uint64_t dp = 1; dp < widest; dp++)
+        if (batch % dp == 0 && least_fits(search, t, p, dp))
+            return dp;
+    return widest;
+}
+
+/* Degrees are looked through up to these bounds: a fit beyond them is not found. */
+enum { FEWEST_PIPELINE_MAX = 64, FEWEST_DATA_MAX = 64 };
+
+static uint64_t fewest_devices(const struct search *search)
 {
     const struct bp_request *request = &search->base->request;
     bool training = request->workload.mode == BP_MODE_TRAINING;
-    uint64_t L = request->model.num_hidden_layers, batch = training ? request->workload.global_batch_size : 1;
-    bp_u128 fewest = 0;
+    uint64_t batch = training ? request->workload.global_batch_size : 1, fewest = 0;
+    uint64_t L = request->model.num_hidden_layers, p_most = L < FEWEST_PIPELINE_MAX ? L : FEWEST_PIPELINE_MAX;
     for (uint64_t t = 1; t <= search->base->devices_per_node && t <= BP_TENSOR_PARALLEL_MAX; t++)
-        for (uint64_t p = 1; splits_heads(&request->model, t) && p <= L && p <= BP_TENSOR_PARALLEL_MAX; p++)
-            for (uint64_t dp = 1; L % p == 0 && dp <= batch; dp++) {
-                bp_u128 devices = (bp_u128)t * p * dp;
-                if (fewest && devices >= fewest)
-                    break;
-                if (batch % dp == 0 && least_fits(search, t, p, dp)) {
-                    fewest = devices;
-                    break;
-                }
-            }
+        for (uint64_t p = 1; splits_heads(&request->model, t) && p <= p_most; p++) {
+            uint64_t most = fewest ? (fewest - 1) / (t * p) : FEWEST_DATA_MAX;
+            uint64_t dp = most ? least_data_parallel(search, t, p, most, batch) : 0;
+            fewest = dp ? t * p * dp : fewest;
+        }
     return fewest;
 }
 

@@ -43,7 +43,7 @@ struct bp_fit {
     struct bp_capacity capacity;
     struct bp_suggestion *suggestions; /* none when the job fits */
     size_t n_suggestions;
-    bp_u128 fewest_devices; /* on which some strategy fits; 0: none within devices_per_node and the model's layers */
+    uint64_t fewest_devices; /* on which some strategy fits, within devices_per_node; 0: none found */
 };
 
 /* -1: as bp_capacity_of. */
