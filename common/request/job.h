@@ -33,7 +33,7 @@ struct bp_conventions {
 /* The most pipeline stages that a job may have: an answer lists every one. */
 enum { BP_STAGES_MAX = 1024 };
 
-struct bp_job {
+struct bp_whole_job {
     struct bp_request request; /* no target, no deployment */
     struct bp_conventions conventions;
     enum bp_optimizer optimizer;
@@ -48,17 +48,17 @@ struct bp_job {
 };
 
 /* Devices of the job: t * p * dp, in inference t * p * replicas. */
-bp_u128 bp_job_devices(const struct bp_job *job);
+bp_u128 bp_whole_job_devices(const struct bp_whole_job *job);
 
 /* The job of a stored plan's request: defaults for all the rest, no memory to fit. */
-void bp_job_of(const struct bp_request *request, struct bp_job *ret);
+void bp_whole_job_of(const struct bp_request *request, struct bp_whole_job *ret);
 
 /* The keys that a fit request has beside a plan request's, by the object they stand in, NULL-terminated. */
-extern const char *const bp_job_keys[], *const bp_job_strategy_keys[], *const bp_job_workload_keys[];
+extern const char *const bp_whole_job_keys[], *const bp_whole_job_strategy_keys[], *const bp_whole_job_workload_keys[];
 
 /* Reads the body of POST /v1/fit: every problem is added with its pointer; `*ret` is meaningful only when none was.
  * -1 only when memory ran out. */
-int bp_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_job *ret,
-                struct bp_config *ret_config);
+int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
+                      struct bp_whole_job *ret, struct bp_config *ret_config);
 
 #endif

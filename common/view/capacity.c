@@ -125,7 +125,7 @@ static int find_facts(struct bp_capacity_run *run, uint32_t place, struct bp_cap
     return 0;
 }
 
-static int begin(const struct bp_job *job, struct bp_capacity_memo *memo, struct bp_capacity_run *run,
+static int begin(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_capacity_run *run,
                  struct bp_err *err)
 {
     const struct bp_request *request = &job->request;
@@ -174,7 +174,8 @@ static bool second_leads(const struct bp_capacity_run *run)
     return leads || (run->n_kinds == 1 && strategy->n_pipeline_layers == 0);
 }
 
-int bp_capacity_total(const struct bp_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret, struct bp_err *err)
+int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret,
+                      struct bp_err *err)
 {
     struct bp_capacity_run run;
     struct bp_capacity_stage stage;
@@ -197,7 +198,7 @@ int bp_capacity_total(const struct bp_job *job, struct bp_capacity_memo *memo, s
 /* What the caller leaves for the job of each device's memory. */
 static void compare_with_memory(struct bp_capacity_run *run, struct bp_capacity *answer)
 {
-    const struct bp_job *job = run->job;
+    const struct bp_whole_job *job = run->job;
     bp_u128 usable = (bp_u128)job->memory.n * job->utilization_permille / 1000;
     answer->fits = true;
     if (!job->has_memory)
@@ -210,7 +211,7 @@ static void compare_with_memory(struct bp_capacity_run *run, struct bp_capacity 
         answer->shortfall.n = answer->total.n - answer->available.n;
 }
 
-int bp_capacity_of(const struct bp_job *job, struct bp_arena *arena, struct bp_capacity *ret, struct bp_err *err)
+int bp_capacity_of(const struct bp_whole_job *job, struct bp_arena *arena, struct bp_capacity *ret, struct bp_err *err)
 {
     struct bp_capacity_run run;
     struct bp_capacity answer = {0};

@@ -52,7 +52,7 @@ struct bp_capacity_kind {
 
 /* One evaluation. */
 struct bp_capacity_run {
-    const struct bp_job *job;
+    const struct bp_whole_job *job;
     const struct bp_request *request;
     struct bp_symbols s; /* what is the same for all kinds */
     struct bp_calc calc;

@@ -33,7 +33,7 @@ extern const char *const bp_fit_paths[];
 enum { BP_SUGGESTIONS_MAX = 8 };
 
 struct bp_suggestion {
-    struct bp_job job; /* the request as changed */
+    struct bp_whole_job job; /* the request as changed */
     bool changed[BP_FIT_FIELD_N];
     unsigned n_changed;
     struct bp_bytes total, headroom;
@@ -47,6 +47,6 @@ struct bp_fit {
 };
 
 /* -1: as bp_capacity_of. */
-int bp_fit_of(const struct bp_job *job, struct bp_arena *arena, struct bp_fit *ret, struct bp_err *err);
+int bp_fit_of(const struct bp_whole_job *job, struct bp_arena *arena, struct bp_fit *ret, struct bp_err *err);
 
 #endif
