@@ -13,7 +13,8 @@ const char *const bp_window_kv_names[] = {"capped", "full", NULL};
 const char *const bp_whole_job_keys[] = {
     "memory_bytes", "reserve_bytes", "utilization_permille", "world_size", "devices_per_node", "conventions", NULL};
 const char *const bp_whole_job_strategy_keys[] = {"optimizer", "vocab_multiple", "cp_comm", NULL};
-const char *const bp_whole_job_workload_keys[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", NULL};
+const char *const bp_whole_job_workload_keys[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", "imbalance_permille",
+                                                  NULL};
 
 bp_u128 bp_whole_job_devices(const struct bp_whole_job *job)
 {
@@ -32,6 +33,9 @@ void bp_whole_job_of(const struct bp_request *request, struct bp_whole_job *ret)
                                  .kv_block = 16,
                                  .prefill_chunk = 8192,
                                  .utilization_permille = 1000,
+                                 .imbalance_permille = 1000,
+                                 .has_memory = request->target.kind != BP_TARGET_NONE,
+                                 .memory = request->deployment.memory,
                                  .devices_per_node = 8};
     ret->request.target = (struct bp_target){BP_TARGET_NONE};
     ret->request.deployment = (struct bp_deployment){0};
@@ -131,10 +135,11 @@ static void refuse_for_mode(const struct bp_reader *reader, const char *const *k
 static void read_mode_keys(const struct bp_reader *body, struct bp_whole_job *job)
 {
     static const char *const training_only[] = {"optimizer", "cp_comm", NULL};
+    static const char *const inference_only[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", NULL};
     struct bp_reader strategy = member(body, "strategy"), workload = member(body, "workload");
     bool training = job->request.workload.mode == BP_MODE_TRAINING;
     if (training)
-        refuse_for_mode(&workload, bp_whole_job_workload_keys, "training");
+        refuse_for_mode(&workload, inference_only, "training");
     else
         refuse_for_mode(&strategy, training_only, "inference");
     job->optimizer = (enum bp_optimizer)bp_reader_enum(&strategy, "optimizer", bp_optimizer_names, BP_ADAM);
@@ -144,6 +149,7 @@ static void read_mode_keys(const struct bp_reader *body, struct bp_whole_job *jo
         (enum bp_dtype)bp_reader_enum(&workload, "kv_cache_dtype", bp_dtype_names, (int)job->request.workload.dtype);
     job->kv_block = bp_reader_uint(&workload, "kv_block", 1, BP_JSON_INT_MAX, 16);
     job->prefill_chunk = bp_reader_uint(&workload, "prefill_chunk", 1, BP_JSON_INT_MAX, 8192);
+    job->imbalance_permille = bp_reader_uint(&workload, "imbalance_permille", 1000, BP_IMBALANCE_PERMILLE_MAX, 1000);
 }
 
 static void check_world_size(const struct bp_reader *body, const struct bp_whole_job *job)

@@ -23,7 +23,7 @@ struct search {
 
 /* ---- Fields as numbers ---- */
 
-static uint64_t get(const struct bp_whole_job *job, enum bp_fit_field field)
+uint64_t bp_fit_value(const struct bp_whole_job *job, enum bp_fit_field field)
 {
     const struct bp_strategy *strategy = &job->request.strategy;
     const uint64_t values[BP_FIT_FIELD_N] = {
@@ -127,7 +127,7 @@ static bool splits_heads(const struct bp_model *model, uint64_t t)
 static void offer_degrees(const struct search *search, enum bp_fit_field field, struct values *values)
 {
     const struct bp_model *model = &search->base->request.model;
-    uint64_t now = get(search->base, field), most = BP_TENSOR_PARALLEL_MAX;
+    uint64_t now = bp_fit_value(search->base, field), most = BP_TENSOR_PARALLEL_MAX;
     if (field == BP_FIT_TENSOR_PARALLEL)
         most = search->base->devices_per_node;
     else if (model->num_hidden_layers < most)
@@ -145,7 +145,7 @@ static struct values values_of(const struct search *search, enum bp_fit_field fi
     const struct bp_whole_job *base = search->base;
     const struct bp_strategy *strategy = &base->request.strategy;
     bool training = base->request.workload.mode == BP_MODE_TRAINING;
-    uint64_t now = get(base, field);
+    uint64_t now = bp_fit_value(base, field);
     struct values values = {0};
     switch (field) {
     case BP_FIT_RECOMPUTE:
@@ -250,7 +250,7 @@ static void find_changes(const struct bp_whole_job *base, const struct bp_whole_
     suggestion->n_changed = 0;
     for (enum bp_fit_field field = 0; field < BP_FIT_FIELD_N; field++) {
         bool follows = field == BP_FIT_PIPELINE_SCHEDULE && !pipelined;
-        suggestion->changed[field] = !follows && get(base, field) != get(job, field);
+        suggestion->changed[field] = !follows && bp_fit_value(base, field) != bp_fit_value(job, field);
         suggestion->n_changed += suggestion->changed[field];
     }
 }
@@ -262,7 +262,7 @@ static bool is_more_than_needed(const struct search *search, const struct bp_sug
         const struct bp_suggestion *found = &search->found[i];
         bool part = true;
         for (enum bp_fit_field field = 0; part && field < BP_FIT_FIELD_N; field++)
-            part = !found->changed[field] || get(&found->job, field) == get(&candidate->job, field);
+            part = !found->changed[field] || bp_fit_value(&found->job, field) == bp_fit_value(&candidate->job, field);
         if (part)
             return true;
     }
@@ -377,6 +377,10 @@ int bp_fit_of(const struct bp_whole_job *job, struct bp_arena *arena, struct bp_
     struct bp_fit fit = {0};
     if (bp_capacity_of(job, arena, &fit.capacity, err) < 0)
         return -1;
+    if (!job->has_memory) {
+        *ret = fit;
+        return 0;
+    }
     struct search search = {.base = job, .available = fit.capacity.available.n, .devices = bp_whole_job_devices(job)};
     search.memo = bp_capacity_memo_new(arena);
     search.found = bp_arena_array(arena, BP_SUGGESTIONS_MAX, sizeof *search.found);

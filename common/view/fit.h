@@ -30,6 +30,9 @@ enum bp_fit_field { BP_FIT_FIELDS BP_FIT_FIELD_N };
 #undef BP_FIT_FIELD
 extern const char *const bp_fit_paths[];
 
+/* A field as a number: an enum's, a bool's, of pipeline_layers how many there are. */
+uint64_t bp_fit_value(const struct bp_whole_job *job, enum bp_fit_field field);
+
 enum { BP_SUGGESTIONS_MAX = 8 };
 
 struct bp_suggestion {
