@@ -28,19 +28,24 @@ static enum bp_exit read_request(FILE *file, const char *name, struct bp_buf *re
     return BP_EXIT_YES;
 }
 
-enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
+enum bp_exit bp_file_read(const char *path, struct bp_buf *ret, const char **ret_name)
 {
-    const char *name = invocation->arguments[0];
-    bool is_stdin = strcmp(name, "-") == 0;
-    FILE *file = is_stdin ? stdin : fopen(name, "rb");
+    bool is_stdin = strcmp(path, "-") == 0;
+    FILE *file = is_stdin ? stdin : fopen(path, "rb");
     if (!file)
-        return bp_complain(BP_EXIT_USAGE, "cannot read %s: %s", name, strerror(errno));
-    if (is_stdin)
-        name = "<stdin>";
-    struct bp_buf body = {0};
-    enum bp_exit status = read_request(file, name, &body);
+        return bp_complain(BP_EXIT_USAGE, "cannot read %s: %s", path, strerror(errno));
+    *ret_name = is_stdin ? "<stdin>" : path;
+    enum bp_exit status = read_request(file, *ret_name, ret);
     if (!is_stdin)
         fclose(file);
+    return status;
+}
+
+enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
+{
+    const char *name;
+    struct bp_buf body = {0};
+    enum bp_exit status = bp_file_read(invocation->arguments[0], &body, &name);
     struct bp_reply answer = {0};
     if (status == BP_EXIT_YES)
         status = bp_invocation_call(invocation, &body, &answer);
@@ -171,8 +176,7 @@ static bool add_group(json_t *rows, const char *label, const json_t *group)
     const char *name;
     json_t *value;
     bool added = true;
-    json_object_foreach((json_t *)(uintptr_t)group, name, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)group, name, value) {
         struct bp_buf key = {0};
         bp_buf_addf(&key, "%s %s", label, name);
         added = added && json_object_set(rows, bp_buf_string(&key), value) == 0 && !key.failed;

@@ -171,8 +171,7 @@ static struct bp_answer *refuse_again(const struct bp_store_plan *plan)
         bp_json_parse(plan->diagnostics.at ? plan->diagnostics.at : "", plan->diagnostics.n, &position, &err);
     size_t i;
     json_t *item;
-    json_array_foreach(list, i, item)
-    {
+    json_array_foreach(list, i, item) {
         const char *path = json_string_value(json_object_get(item, "path"));
         const char *message = json_string_value(json_object_get(item, "message"));
         bp_problems_add(&problems, code_of_name(json_string_value(json_object_get(item, "code"))), path ? path : "",
