@@ -192,6 +192,17 @@ static void judge_features(const struct bp_config *config, const struct bp_whole
         bp_problems_add(problems, BP_E_unsupported_feature, "/workload/dtype", "training in float8 is not modelled");
 }
 
+static void check_runs(const struct bp_strategy *strategy, struct bp_problems *problems)
+{
+    uint64_t p = strategy->pipeline_parallel;
+    if (p > BP_STAGES_MAX)
+        bp_problems_add(problems, BP_E_out_of_range, "/strategy/pipeline_parallel", "must be at most %d here",
+                        BP_STAGES_MAX);
+    else if (p && strategy->virtual_stages > BP_JOB_RUNS_MAX / p)
+        bp_problems_add(problems, BP_E_out_of_range, "/strategy/virtual_stages",
+                        "times pipeline_parallel must be at most %d here", BP_JOB_RUNS_MAX);
+}
+
 int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
                       struct bp_whole_job *ret, struct bp_config *ret_config)
 {
@@ -225,9 +236,7 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
         job.utilization_permille = bp_reader_uint(&reader, "utilization_permille", 1, 1000, 1000);
         job.devices_per_node = bp_reader_uint(&reader, "devices_per_node", 1, BP_JSON_INT_MAX, 8);
         check_world_size(&reader, &job);
-        if (job.request.strategy.pipeline_parallel > BP_STAGES_MAX)
-            bp_problems_add(problems, BP_E_out_of_range, "/strategy/pipeline_parallel", "must be at most %d here",
-                            BP_STAGES_MAX);
+        check_runs(&job.request.strategy, problems);
     }
     *ret = job;
     return 0;

@@ -31,8 +31,9 @@ struct bp_conventions {
     enum bp_window_kv window_kv;         /* capped: a sliding layer caches no more than its window needs */
 };
 
-/* The most pipeline stages that a job may have: an answer lists every one. */
-enum { BP_STAGES_MAX = 1024 };
+/* The most pipeline stages, and runs of blocks (stages times virtual stages), that a job may have: an answer lists
+ * every one. */
+enum { BP_STAGES_MAX = 1024, BP_JOB_RUNS_MAX = 4096 };
 
 /* The most that routing may be off balance, in thousandths. */
 enum { BP_IMBALANCE_PERMILLE_MAX = 1000000 };

@@ -375,23 +375,20 @@ static uint64_t fewest_devices(const struct search *search)
 int bp_fit_of(const struct bp_whole_job *job, struct bp_arena *arena, struct bp_fit *ret, struct bp_err *err)
 {
     struct bp_fit fit = {0};
-    if (bp_capacity_of(job, arena, &fit.capacity, err) < 0)
-        return -1;
-    if (!job->has_memory) {
-        *ret = fit;
-        return 0;
-    }
-    struct search search = {.base = job, .available = fit.capacity.available.n, .devices = bp_whole_job_devices(job)};
+    struct search search = {.base = job, .devices = bp_whole_job_devices(job)};
     search.memo = bp_capacity_memo_new(arena);
     search.found = bp_arena_array(arena, BP_SUGGESTIONS_MAX, sizeof *search.found);
     if (!search.found || !search.memo)
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the suggestions");
+    if (bp_capacity_of(job, search.memo, arena, &fit.capacity, err) < 0)
+        return -1;
+    search.available = fit.capacity.available.n;
     for (unsigned n = 1; !fit.capacity.fits && n <= CHANGES_MAX && search.n_found == 0; n++)
         if (walk(&search, job, 0, n, n, err) < 0)
             return -1;
     fit.suggestions = search.found;
     fit.n_suggestions = search.n_found;
-    fit.fewest_devices = fewest_devices(&search);
+    fit.fewest_devices = job->has_memory ? fewest_devices(&search) : 0;
     *ret = fit;
     return 0;
 }
