@@ -37,6 +37,11 @@ void bp_whole_job_of(const struct bp_request *request, struct bp_whole_job *ret)
                                  .has_memory = request->target.kind != BP_TARGET_NONE,
                                  .memory = request->deployment.memory,
                                  .devices_per_node = 8};
+    const struct bp_strategy *strategy = &request->strategy;
+    ret->said = (struct bp_said){.strategy = *strategy,
+                                 .pipeline_schedule =
+                                     strategy->pipeline_parallel > 1 && strategy->pipeline_schedule != BP_SCHEDULE_1F1B,
+                                 .recompute_all_gather = strategy->recompute_all_gather != strategy->sequence_parallel};
     ret->request.target = (struct bp_target){BP_TARGET_NONE};
     ret->request.deployment = (struct bp_deployment){0};
 }
@@ -192,6 +197,15 @@ static void judge_features(const struct bp_config *config, const struct bp_whole
         bp_problems_add(problems, BP_E_unsupported_feature, "/workload/dtype", "training in float8 is not modelled");
 }
 
+static struct bp_said said_of(const struct bp_reader *body, const struct bp_strategy *strategy)
+{
+    struct bp_reader reader = member(body, "strategy");
+    return (struct bp_said){.strategy = *strategy,
+                            .pipeline_schedule = bp_reader_get(&reader, "pipeline_schedule", false) != NULL,
+                            .recompute_all_gather = bp_reader_get(&reader, "recompute_all_gather", false) != NULL,
+                            .expert_tensor_parallel = bp_reader_get(&reader, "expert_tensor_parallel", false) != NULL};
+}
+
 static void check_runs(const struct bp_strategy *strategy, struct bp_problems *problems)
 {
     uint64_t p = strategy->pipeline_parallel;
@@ -210,11 +224,12 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
     struct bp_problems none = {0};
     struct bp_reader reader = bp_reader_of(body, "", json_is_object(body) ? problems : &none);
     struct bp_request request;
+    struct bp_strategy said;
     bp_problems_release(&none);
     json_t *plan = json_is_object(body) ? plan_request(body) : json_incref((json_t *)(uintptr_t)body);
     if (!plan)
         return -1;
-    int result = bp_request_read_for_job(plan, arena, problems, &request, ret_config);
+    int result = bp_request_read_for_job(plan, arena, problems, &request, &said, ret_config);
     json_decref(plan);
     if (result < 0)
         return -1;
@@ -225,6 +240,7 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
         if (bp_reader_get(&reader, *key, false))
             bp_reader_problem(&reader, BP_E_conflict, *key, "a fit has no target");
     if (reader.object) {
+        job.said = said_of(&reader, &said);
         judge_features(ret_config, &job, problems);
         read_mode_keys(&reader, &job);
         read_conventions(&reader, &job.conventions);
