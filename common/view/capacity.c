@@ -190,8 +190,8 @@ static bool second_leads(const struct bp_capacity_run *run)
     return leads || (run->n_kinds == 1 && strategy->n_pipeline_layers == 0);
 }
 
-int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret,
-                      struct bp_err *err)
+int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *memo, uint64_t most,
+                      struct bp_bytes *ret, struct bp_err *err)
 {
     struct bp_capacity_run run;
     struct bp_capacity_stage stage;
@@ -199,7 +199,7 @@ int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *m
     if (begin(job, memo, &run, err) < 0)
         return -1;
     bool skips = second_leads(&run);
-    for (uint64_t place = 0; place < run.p; place++) {
+    for (uint64_t place = 0; place < run.p && total.n <= most; place++) {
         if (skips && place > 1 && place < run.p - 1)
             continue;
         struct bp_bytes bytes = evaluate_stage(&run, place, &stage);

@@ -75,8 +75,9 @@ struct bp_capacity_memo *bp_capacity_memo_new(struct bp_arena *arena);
 int bp_capacity_of(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_arena *arena,
                    struct bp_capacity *ret, struct bp_err *err);
 
-/* The total of the binding stage alone, for a search that asks for many strategies of one job. */
-int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret,
-                      struct bp_err *err);
+/* The total of the binding stage alone, for a search that asks for many strategies of one job; or, when some stage
+ * holds more than `most`, that of the first such stage. */
+int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *memo, uint64_t most,
+                      struct bp_bytes *ret, struct bp_err *err);
 
 #endif

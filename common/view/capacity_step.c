@@ -180,7 +180,7 @@ static bool batch_fits(const struct bp_capacity_run *run, uint64_t batch, uint64
     struct bp_whole_job job = *run->job;
     struct bp_bytes total;
     job.request.workload.batch_size = batch;
-    return bp_capacity_total(&job, run->memo, &total, NULL) == 0 && total.n <= available;
+    return bp_capacity_total(&job, run->memo, available, &total, NULL) == 0 && total.n <= available;
 }
 
 /* The total never falls as the batch grows: the largest batch lies where it first passes the memory. */

@@ -313,7 +313,7 @@ static int evaluate(struct search *search, struct bp_bytes *ret, struct bp_err *
     struct bp_err found = {0};
     search->spent += cost_of(&search->job->request);
     bp_strategy_normalise(&search->job->request.strategy);
-    int result = bp_capacity_total(search->job, search->memo, ret, &found);
+    int result = bp_capacity_total(search->job, search->memo, search->available, ret, &found);
     search->job->request.strategy = said;
     if (result == 0)
         return 0;
