@@ -183,7 +183,8 @@ static bool has_training_rows(const struct bp_model *model, uint64_t sequence_le
 }
 
 /* What a plan refuses of a model, a whole job may know how to hold. */
-static void judge_features(const struct bp_config *config, const struct bp_whole_job *job, struct bp_problems *problems)
+static void judge_features(const struct bp_reader *body, const struct bp_config *config, const struct bp_whole_job *job,
+                           struct bp_problems *problems)
 {
     const struct bp_workload *workload = &job->request.workload;
     const struct bp_model *model = &job->request.model;
@@ -193,8 +194,10 @@ static void judge_features(const struct bp_config *config, const struct bp_whole
     if (known && !model->word_embed_proj_dim && !model->num_nextn_predict_layers &&
         (!training || has_training_rows(model, workload->sequence_length)))
         bp_problems_drop(problems, BP_E_unsupported_feature);
-    if (training && workload->dtype == BP_DTYPE_FLOAT8)
-        bp_problems_add(problems, BP_E_unsupported_feature, "/workload/dtype", "training in float8 is not modelled");
+    /* One that could not be read looks like it. */
+    struct bp_reader reader = member(body, "workload");
+    if (training && workload->dtype == BP_DTYPE_FLOAT8 && json_is_string(bp_reader_get(&reader, "dtype", false)))
+        bp_reader_problem(&reader, BP_E_unsupported_feature, "dtype", "training in float8 is not modelled");
 }
 
 static struct bp_said said_of(const struct bp_reader *body, const struct bp_strategy *strategy)
@@ -241,7 +244,7 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
             bp_reader_problem(&reader, BP_E_conflict, *key, "a fit has no target");
     if (reader.object) {
         job.said = said_of(&reader, &said);
-        judge_features(ret_config, &job, problems);
+        judge_features(&reader, ret_config, &job, problems);
         read_mode_keys(&reader, &job);
         read_conventions(&reader, &job.conventions);
         job.has_memory = true;
