@@ -100,7 +100,8 @@ function judge(exchange, succeeded) {
     const errors = [...checkHeaders(answer, at, exchange.headers), ...checkBody(answer, at, exchange)];
     // What the daemon accepts, the description must allow.
     if (accepted && operation.requestBody && exchange.request) {
-        const refused = check('/components/schemas/request', JSON.parse(exchange.request));
+        const { schema } = operation.requestBody.content['application/json'];
+        const refused = check(schema.$ref.slice(1), JSON.parse(exchange.request));
         if (refused)
             errors.push(`the accepted request: ${refused}`);
     }
