@@ -139,7 +139,7 @@ static void refuse_for_mode(const struct bp_reader *reader, const char *const *k
 
 static void read_mode_keys(const struct bp_reader *body, struct bp_whole_job *job)
 {
-    static const char *const training_only[] = {"optimizer", "cp_comm", NULL};
+    static const char *const training_only[] = {"optimizer", "cp_comm", "context_parallel", NULL};
     static const char *const inference_only[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", NULL};
     struct bp_reader strategy = member(body, "strategy"), workload = member(body, "workload");
     bool training = job->request.workload.mode == BP_MODE_TRAINING;

@@ -242,19 +242,19 @@ static void check_experts(const struct check *check, const struct bp_kind *kind)
 {
     static const char path[] = "/strategy/expert_parallel", width_path[] = "/strategy/expert_tensor_parallel";
     const struct bp_strategy *strategy = &check->request->strategy;
-    bp_u128 ranks = (bp_u128)strategy->tensor_parallel * strategy->context_parallel * strategy->data_parallel;
+    bool training = check->request->workload.mode == BP_MODE_TRAINING;
+    bp_u128 copies = training ? (bp_u128)strategy->context_parallel * strategy->data_parallel : strategy->replicas;
     if (!kind->num_experts)
         return;
     check_divides(check, path, "the number of experts", kind->num_experts, "expert_parallel",
                   strategy->expert_parallel);
     check_divides(check, width_path, "the experts' width", kind->expert_intermediate_size, "expert_tensor_parallel",
                   strategy->expert_tensor_parallel);
-    if (check->request->workload.mode != BP_MODE_TRAINING)
-        return;
-    check_divides(check, path, "tensor_parallel * context_parallel * data_parallel", ranks,
-                  "expert_parallel * expert_tensor_parallel",
+    check_divides(check, path,
+                  training ? "tensor_parallel * context_parallel * data_parallel" : "tensor_parallel * replicas",
+                  strategy->tensor_parallel * copies, "expert_parallel * expert_tensor_parallel",
                   (bp_u128)strategy->expert_parallel * strategy->expert_tensor_parallel);
-    if (strategy->tensor_parallel > 1 && !strategy->sequence_parallel)
+    if (training && strategy->tensor_parallel > 1 && !strategy->sequence_parallel)
         bp_problems_add(check->problems, BP_E_conflict, "/strategy/sequence_parallel",
                         "experts under tensor parallelism need sequence parallelism");
 }

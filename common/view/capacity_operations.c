@@ -94,6 +94,18 @@ static bp_u128 ideal_of_all(struct bp_capacity_run *run, bp_u128 tokens, bp_u128
     return sum;
 }
 
+/* Per token where that comes out even: in prefill the head takes the last tokens alone, and routing off its balance
+ * rounds up. */
+static void divide_by_tokens(struct bp_capacity_run *run, struct bp_capacity *answer, bp_u128 tokens)
+{
+    const struct bp_job_operations *step = &answer->per_step;
+    answer->has_per_token = tokens && step->hardware % tokens == 0 && step->model % tokens == 0;
+    if (!answer->has_per_token)
+        return;
+    answer->per_token.hardware = bp_div(&run->calc, step->hardware, tokens);
+    answer->per_token.model = bp_div(&run->calc, step->model, tokens);
+}
+
 /* The head is never done again: 2BSHV forward, twice that backward. */
 static int training_operations(struct bp_capacity_run *run, struct bp_capacity *answer, struct bp_err *err)
 {
@@ -113,9 +125,7 @@ static int training_operations(struct bp_capacity_run *run, struct bp_capacity *
         bp_add(calc, BP_PROD(calc, hardware, s->t, run->micro_batches, s->dp), BP_PROD(calc, 6, tokens, s->H, padded));
     answer->per_step.model =
         bp_add(calc, bp_mul(calc, 3, ideal_of_all(run, tokens, s->S_c)), BP_PROD(calc, 6, tokens, s->H, V));
-    answer->has_per_token = true;
-    answer->per_token.hardware = bp_div(calc, answer->per_step.hardware, tokens);
-    answer->per_token.model = bp_div(calc, answer->per_step.model, tokens);
+    divide_by_tokens(run, answer, tokens);
     return 0;
 }
 
@@ -145,11 +155,7 @@ static void inference_operations(struct bp_capacity_run *run, struct bp_capacity
     answer->per_step.model = bp_add(calc, model, BP_PROD(calc, 2, last_tokens, s->H, run->request->model.vocab_size));
     answer->per_step.hardware =
         BP_SUM(calc, model, BP_PROD(calc, 2, tokens, replicated), BP_PROD(calc, 2, last_tokens, s->H, padded));
-    answer->has_per_token = s->q == 1;
-    if (answer->has_per_token) {
-        answer->per_token.hardware = bp_div(calc, answer->per_step.hardware, tokens);
-        answer->per_token.model = bp_div(calc, answer->per_step.model, tokens);
-    }
+    divide_by_tokens(run, answer, tokens);
 }
 
 int bp_capacity_operations(struct bp_capacity_run *run, struct bp_capacity *answer, struct bp_err *err)

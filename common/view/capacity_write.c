@@ -70,8 +70,7 @@ static void write_conventions(struct bp_writer *writer, const struct bp_whole_jo
         write_word(writer, "window_kv", bp_window_kv_names[conventions->window_kv]);
         write_word(writer, "kv_cache_dtype", bp_dtype_names[job->kv_cache_dtype]);
         write_uint(writer, "kv_block", job->kv_block);
-        if (workload->phase == BP_PREFILL)
-            write_uint(writer, "prefill_chunk", job->prefill_chunk);
+        write_uint(writer, "prefill_chunk", job->prefill_chunk);
     }
     bp_writer_end(writer);
 }
