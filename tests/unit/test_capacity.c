@@ -255,6 +255,44 @@ START_TEST(test_capacity__in_flight_follows_the_schedule)
 }
 END_TEST
 
+/* Chunks that hold different numbers of blocks, pass by pass: p forward passes of a chunk, then of the next; after the
+ * warm-up a backward pass, chunks in the reverse order, before each further forward one. */
+static json_int_t most_blocks(const int *runs, int p, int v, int stage, int m)
+{
+    int all = m * v, window = 2 * (p - stage - 1) + (v - 1) * p + 1, n = window < all ? window : all;
+    int held = 0, most = 0;
+    for (int pass = 0; pass < all; pass++) {
+        if (pass >= n)
+            held -= runs[(v - 1 - (pass - n) / p % v) * p + stage];
+        held += runs[pass / p % v * p + stage];
+        most = held > most ? held : most;
+    }
+    return most;
+}
+
+START_TEST(test_capacity__unlike_chunks_are_held_as_they_come)
+{
+    static const int deals[][8] = {
+        {1, 2, 3, 2}, {3, 1, 1, 3}, {2, 2, 1, 3}, {1, 1, 1, 1, 1, 1, 1, 1}, {0, 1, 3, 1, 1, 0, 1, 1}};
+    static const int stages[] = {2, 2, 2, 4, 2};
+    const int *runs = deals[_i];
+    int p = stages[_i], v = _i < 3 ? 2 : 8 / p;
+    char strategy[256];
+    int n = snprintf(strategy, sizeof strategy,
+                     "'pipeline_parallel': %d, 'virtual_stages': %d, 'pipeline_schedule': "
+                     "'interleaved', 'pipeline_layers': [",
+                     p, v);
+    for (int i = 0; i < p * v; i++)
+        n += snprintf(strategy + n, sizeof strategy - (size_t)n, "%s%d", i ? ", " : "", runs[i]);
+    snprintf(strategy + n, sizeof strategy - (size_t)n, "]");
+    json_t *answer = small("'bias': false", "", strategy), *whole = small("'bias': false", "", "'data_parallel': 1");
+    json_int_t block = number_at(whole, "/stages/0/components/stored_activations") / 8;
+    for (int stage = 0; stage < p; stage++)
+        ck_assert_int_eq(number_at(answer, "/stages/%d/components/stored_activations", stage),
+                         most_blocks(runs, p, v, stage, 16) * block);
+}
+END_TEST
+
 START_TEST(test_capacity__one_micro_batch_is_held_without_a_pipeline)
 {
     ck_assert_int_eq(number_at(small("'bias': false", "", "'data_parallel': 1"), "/stages/0/in_flight"), 1);
@@ -335,6 +373,49 @@ START_TEST(test_capacity__recomputation_brings_back_what_it_dropped_for_a_moment
 }
 END_TEST
 
+/* ---- On the wire ---- */
+
+START_TEST(test_capacity__bytes_on_the_wire_are_those_of_rings)
+{
+    /* X = 32 * 64 elements; 16 micro-batches over 8, 4 and 2 ranks. */
+    json_t *plain = small("'bias': false", "", "'tensor_parallel': 4");
+    json_int_t M = 32 * 64 * 2, blocks = 8, m = 16;
+    /* Two all-reduces forward, two backward, in each block. */
+    ck_assert_int_eq(number_at(plain, "/wire_bytes/tensor"), blocks * m * 4 * (2 * M * 3 / 4));
+    /* With a sequence-parallel gather and scatter as much; and once a step the sums of both norms' gradients. */
+    json_t *split =
+        small("'bias': false", "", "'tensor_parallel': 4, 'sequence_parallel': true, 'recompute_all_gather': false");
+    json_int_t norms = blocks * 2 * (2 * (2 * 64 * 4) * 3 / 4);
+    ck_assert_int_eq(number_at(split, "/wire_bytes/tensor"), blocks * m * 4 * (2 * M * 3 / 4) + norms);
+    /* Gathering again in the backward pass: twice a block. */
+    json_t *again = small("'bias': false", "", "'tensor_parallel': 4, 'sequence_parallel': true");
+    ck_assert_int_eq(number_at(again, "/wire_bytes/tensor") - number_at(split, "/wire_bytes/tensor"),
+                     blocks * m * 2 * (M * 3 / 4));
+    /* The first stage sends on, the last sends back, those between both. */
+    json_t *piped = small("'bias': false", "", "'pipeline_parallel': 4");
+    ck_assert_int_eq(number_at(piped, "/binding_stage"), 0);
+    ck_assert_int_eq(number_at(piped, "/wire_bytes/pipeline"), m * M);
+    json_t *piped_split =
+        small("'bias': false", "", "'pipeline_parallel': 4, 'tensor_parallel': 2, 'sequence_parallel': true");
+    ck_assert_int_eq(number_at(piped_split, "/wire_bytes/pipeline"), m * M / 2);
+    ck_assert_int_eq(number_at(plain, "/wire_bytes/data"), 0);
+    ck_assert_int_eq(number_at(plain, "/wire_bytes/pipeline"), 0);
+}
+END_TEST
+
+START_TEST(test_capacity__zero_reduces_and_gathers_as_often_as_it_must)
+{
+    char strategy[64];
+    snprintf(strategy, sizeof strategy, "'data_parallel': 4, 'zero_stage': %d", _i);
+    json_t *answer = small("'bias': false", "", strategy), *one = small("'bias': false", "", "'data_parallel': 1");
+    json_int_t P = number_at(one, "/stages/0/components/weights") / 2, m = 4;
+    json_int_t gradients = P * 4 * 3 / 4, parameters = P * 2 * 3 / 4;
+    const json_int_t sent[] = {2 * gradients, gradients + parameters, m * gradients + parameters,
+                               m * gradients + 2 * m * parameters};
+    ck_assert_int_eq(number_at(answer, "/wire_bytes/data"), sent[_i]);
+}
+END_TEST
+
 START_TEST(test_capacity__a_total_is_the_sum_of_its_components)
 {
     json_t *answer = small("'embedding_dropout': true, 'hidden_dropout': true", "",
@@ -372,6 +453,9 @@ Suite *suite_capacity(void)
     tcase_add_test(rules, test_capacity__the_vocabulary_is_padded_and_divided);
     tcase_add_test(rules, test_capacity__the_loss_holds_an_fp32_copy_of_the_logits_unless_told);
     tcase_add_loop_test(rules, test_capacity__in_flight_follows_the_schedule, 0, 3);
+    tcase_add_loop_test(rules, test_capacity__unlike_chunks_are_held_as_they_come, 0, 5);
+    tcase_add_test(rules, test_capacity__bytes_on_the_wire_are_those_of_rings);
+    tcase_add_loop_test(rules, test_capacity__zero_reduces_and_gathers_as_often_as_it_must, 0, 4);
     tcase_add_test(rules, test_capacity__one_micro_batch_is_held_without_a_pipeline);
     tcase_add_test(rules, test_capacity__a_tiled_kernel_keeps_no_square_but_its_sums);
     tcase_add_loop_test(rules, test_capacity__optimizers_hold_what_they_are_known_for, 0, 6);

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/view/capacity_write.h"
+#include "tests/lib/fault_alloc.h"
 #include "tests/unit/capacity_fixture.h"
 #include "tests/unit/reading.h"
 
@@ -292,6 +294,9 @@ static const struct {
     {"/workload/kv_cache_dtype", "'float8'", "conflict /workload/kv_cache_dtype"},
     {"/workload/imbalance_permille", "999", "out_of_range /workload/imbalance_permille"},
     {"/workload/dtype", "'float8'", "unsupported_feature /workload/dtype"},
+    {"/workload",
+     "{'mode': 'inference', 'phase': 'decode', 'batch_size': 1, 'context_length': 16, 'dtype': 'bfloat16'}",
+     "unknown_key /strategy/data_parallel"},
     {"/strategy", "7", "wrong_type /strategy"},
     {"/model", "{'name': 'nobody'}", "unknown_model /model/name"},
     {"/model", "{'name': 'gemma-2-9b'}",
@@ -360,6 +365,74 @@ START_TEST(test_fit__what_only_the_derivation_finds_is_refused_too)
 }
 END_TEST
 
+START_TEST(test_fit__a_server_s_experts_share_its_ranks)
+{
+    static const char request[] =
+        "{'model': {'name': 'mixtral-8x7b'}, 'workload': {'mode': 'inference', 'phase': 'decode', 'batch_size': 1, "
+        "'context_length': 16, 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 4, %s}, "
+        "'memory_bytes': 85899345920}";
+    ck_assert_str_eq(fit_refusal(request, "'expert_parallel': 8"), "not_divisible /strategy/expert_parallel");
+    ck_assert_str_eq(fit_refusal(request, "'context_parallel': 2"), "conflict /strategy/context_parallel");
+    json_t *by_width = fit_of(request, "'expert_parallel': 1");
+    json_t *by_number = fit_of(request, "'expert_parallel': 4, 'expert_tensor_parallel': 1");
+    ck_assert_int_eq(number_at(by_width, "/stages/0/components/weights"),
+                     number_at(by_number, "/stages/0/components/weights"));
+}
+END_TEST
+
+/* Routing off its balance rounds up to whole pairs: no count a token is made up. */
+START_TEST(test_fit__operations_a_token_are_said_where_they_are_whole)
+{
+    json_t *answer =
+        fit_of("{'model': {'name': 'mixtral-8x7b'}, 'workload': {'mode': 'training', 'sequence_length': 11, "
+               "'micro_batch_size': 1, 'global_batch_size': 1, 'dtype': 'bfloat16', 'imbalance_permille': 1001}, "
+               "'strategy': {}, 'memory_bytes': 85899345920}");
+    ck_assert(json_is_null(value_at(answer, "/operations/per_token")));
+}
+END_TEST
+
+/* One fit of jobs[0] whose allocations after the first n fail: its error's code, BP_OK for an answer. */
+static enum bp_code fit_with_memory_for(const json_t *request, long n, bool *ret_failed)
+{
+    static struct bp_whole_job job;
+    struct bp_arena arena = {0};
+    struct bp_problems problems = {0};
+    struct bp_config config = {0};
+    struct bp_fit fit;
+    struct bp_err err = {0};
+    struct bp_buf text = {0};
+    struct bp_writer writer = {.out = &text, .any_order = true};
+    const struct bp_capacity_answer answer = {.job = &job, .config = &config, .fit = &fit};
+    bp_fault_alloc_after(n);
+    if (bp_whole_job_read(request, &arena, &problems, &job, &config) < 0 || problems.out_of_memory)
+        err.code = BP_E_out_of_memory;
+    else if (problems.n)
+        err.code = problems.at[0].code;
+    else if (bp_fit_of(&job, &arena, &fit, &err) == 0 && bp_capacity_write(&writer, &answer, &err) == 0)
+        bp_writer_finish(&writer, &err);
+    *ret_failed = bp_fault_alloc_off();
+    bp_buf_release(&text);
+    bp_problems_release(&problems);
+    bp_arena_release(&arena);
+    return err.code;
+}
+
+/* However far memory reaches, a fit ends in its answer or in out_of_memory. */
+START_TEST(test_fit__memory_that_runs_out_is_said_so)
+{
+    json_t *request = job_of(jobs[0]);
+    bool failed = true;
+    long n = 0;
+    for (; failed && n < 10000; n++) {
+        enum bp_code code = fit_with_memory_for(request, n, &failed);
+        ck_assert_msg(code == BP_OK || (failed && code == BP_E_out_of_memory), "%ld: %s", n, bp_code_name(code));
+    }
+    ck_assert(!failed);
+    ck_assert_int_ge(n, bp_fault_alloc_works() ? 10 : 1);
+    json_decref(request);
+}
+END_TEST
+
 START_TEST(test_fit__the_world_size_decides_the_degree_left_out)
 {
     json_t *answer = fit_of("{'model': {'name': 'gpt2'}, 'workload': {'mode': 'training', 'sequence_length': 1024, "
@@ -393,6 +466,9 @@ Suite *suite_fit(void)
                         (int)(sizeof refusals / sizeof *refusals));
     tcase_add_test(requests, test_fit__several_problems_are_named_at_once);
     tcase_add_test(requests, test_fit__what_only_the_derivation_finds_is_refused_too);
+    tcase_add_test(requests, test_fit__a_server_s_experts_share_its_ranks);
+    tcase_add_test(requests, test_fit__operations_a_token_are_said_where_they_are_whole);
+    tcase_add_test(requests, test_fit__memory_that_runs_out_is_said_so);
     tcase_add_test(requests, test_fit__the_world_size_decides_the_degree_left_out);
     suite_add_tcase(suite, suggestions);
     suite_add_tcase(suite, requests);
