@@ -10,7 +10,7 @@ const char *const bp_fit_paths[] = {
         NULL};
 
 /* Work that a search may do, in units of about half a microsecond: beyond, it ends with what it found. */
-enum { BUDGET = 40000, CHANGES_MAX = 5, VALUES_MAX = 24 };
+enum { BUDGET = 40000, CHANGES_MAX = 5, VALUES_MAX = 24, EXPERT_PARALLEL_MAX = 1024 };
 
 /* Values that a field may take. */
 struct values {
@@ -43,6 +43,7 @@ uint64_t bp_fit_value(const struct bp_whole_job *job, enum bp_fit_field field)
         [BP_FIT_MICRO_BATCH_SIZE] = job->request.workload.micro_batch_size,
         [BP_FIT_PIPELINE_SCHEDULE] = strategy->pipeline_schedule,
         [BP_FIT_PREFILL_CHUNK] = job->prefill_chunk,
+        [BP_FIT_EXPERT_PARALLEL] = strategy->expert_parallel,
         [BP_FIT_TENSOR_PARALLEL] = strategy->tensor_parallel,
         [BP_FIT_PIPELINE_PARALLEL] = strategy->pipeline_parallel,
         [BP_FIT_DATA_PARALLEL] = strategy->data_parallel,
@@ -80,6 +81,9 @@ static void put(struct bp_whole_job *job, enum bp_fit_field field, uint64_t valu
         break;
     case BP_FIT_PREFILL_CHUNK:
         job->prefill_chunk = value;
+        break;
+    case BP_FIT_EXPERT_PARALLEL:
+        strategy->expert_parallel = value;
         break;
     case BP_FIT_TENSOR_PARALLEL:
         strategy->tensor_parallel = value;
@@ -155,6 +159,23 @@ static void offer_degrees(const struct search *search, enum bp_fit_field field, 
     sort_by_ratio(values, now);
 }
 
+/* What divides the experts of every kind that has some. */
+static void offer_expert_degrees(const struct search *search, struct values *values)
+{
+    const struct bp_model *model = &search->base->request.model;
+    uint64_t now = search->base->request.strategy.expert_parallel, most = 0;
+    for (uint32_t i = 0; i < model->n_kinds; i++)
+        most = model->kinds[i].num_experts > most ? model->kinds[i].num_experts : most;
+    for (uint64_t value = 1; value <= most && value <= EXPERT_PARALLEL_MAX; value++) {
+        bool divides = value != now;
+        for (uint32_t i = 0; i < model->n_kinds; i++)
+            divides &= model->kinds[i].num_experts % value == 0;
+        if (divides)
+            offer(values, value);
+    }
+    sort_by_ratio(values, now);
+}
+
 static struct values values_of(const struct search *search, enum bp_fit_field field)
 {
     const struct bp_whole_job *base = search->base;
@@ -189,6 +210,9 @@ static struct values values_of(const struct search *search, enum bp_fit_field fi
         for (uint64_t value = now / 2; !training && base->request.workload.phase == BP_PREFILL && value >= 256;
              value /= 2)
             offer(&values, value);
+        break;
+    case BP_FIT_EXPERT_PARALLEL:
+        offer_expert_degrees(search, &values);
         break;
     case BP_FIT_TENSOR_PARALLEL:
     case BP_FIT_PIPELINE_PARALLEL:

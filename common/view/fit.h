@@ -19,6 +19,7 @@
     BP_FIT_FIELD(MICRO_BATCH_SIZE, "/workload/micro_batch_size")                                                       \
     BP_FIT_FIELD(PIPELINE_SCHEDULE, "/strategy/pipeline_schedule")                                                     \
     BP_FIT_FIELD(PREFILL_CHUNK, "/workload/prefill_chunk")                                                             \
+    BP_FIT_FIELD(EXPERT_PARALLEL, "/strategy/expert_parallel")                                                         \
     BP_FIT_FIELD(TENSOR_PARALLEL, "/strategy/tensor_parallel")                                                         \
     BP_FIT_FIELD(PIPELINE_PARALLEL, "/strategy/pipeline_parallel")                                                     \
     BP_FIT_FIELD(DATA_PARALLEL, "/strategy/data_parallel")                                                             \

@@ -50,6 +50,9 @@ static const char *const jobs[] = {
     "'micro_batch_size': 1, 'global_batch_size': 15360, 'dtype': 'bfloat16'}, 'strategy': {'pipeline_parallel': 16, "
     "'data_parallel': 128, 'expert_parallel': 64, 'zero_stage': 1, 'pipeline_layers': "
     "[4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1]}, 'memory_bytes': 85899345920}",
+    "{'model': {'name': 'mixtral-8x7b'}, 'workload': {'mode': 'training', 'sequence_length': 4096, "
+    "'micro_batch_size': 1, 'global_batch_size': 128, 'dtype': 'bfloat16'}, 'strategy': {'data_parallel': 64, "
+    "'zero_stage': 1}, 'memory_bytes': 85899345920}",
     /* Serving. */
     "{'model': {'name': 'llama-3.1-70b'}, 'workload': {'mode': 'inference', 'phase': 'prefill', 'batch_size': 8, "
     "'context_length': 32768, 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 2, 'replicas': 4}, "
@@ -170,6 +173,18 @@ START_TEST(test_fit__no_part_of_a_suggestion_would_do)
         }
     }
     json_decref(request);
+}
+END_TEST
+
+START_TEST(test_fit__experts_may_be_spread)
+{
+    json_t *answer = fit_of("%s", jobs[10]);
+    const json_t *suggestions = value_at(answer, "/suggestions");
+    bool spread = false;
+    for (size_t i = 0; i < json_array_size(suggestions); i++)
+        spread |= strcmp(json_string_value(value_at(suggestions, "/%zu/changes/0/path", i)),
+                         "/strategy/expert_parallel") == 0;
+    ck_assert(spread);
 }
 END_TEST
 
@@ -457,6 +472,7 @@ Suite *suite_fit(void)
     tcase_add_loop_test(suggestions, test_fit__a_suggestion_fits_by_exactly_what_it_promises, 0, N_JOBS);
     tcase_add_loop_test(suggestions, test_fit__no_suggestion_holds_another_and_the_fewest_changes_come, 0, N_JOBS);
     tcase_add_loop_test(suggestions, test_fit__no_part_of_a_suggestion_would_do, 0, N_JOBS);
+    tcase_add_test(suggestions, test_fit__experts_may_be_spread);
     tcase_add_test(suggestions, test_fit__tensor_parallelism_stays_within_a_node);
     tcase_add_test(suggestions, test_fit__the_fewest_devices_hold_the_state_and_some_strategy_on_them_fits);
     tcase_add_test(suggestions, test_fit__one_device_is_enough_for_a_small_model);
