@@ -9,8 +9,9 @@ const char *const bp_fit_paths[] = {
 #undef BP_FIT_FIELD
         NULL};
 
-/* Work that a search may do, in units of about half a microsecond: beyond, it ends with what it found. */
-enum { BUDGET = 40000, CHANGES_MAX = 5, VALUES_MAX = 24, EXPERT_PARALLEL_MAX = 1024 };
+/* Work that a search may do, in units of about half a microsecond: beyond, it ends with what it found. A candidate
+ * costs CANDIDATE of them, a request that is checked CHECK more. */
+enum { BUDGET = 12000, CANDIDATE = 2, CHECK = 4, CHANGES_MAX = 5, VALUES_MAX = 24, EXPERT_PARALLEL_MAX = 1024 };
 
 /* Values that a field may take. */
 struct values {
@@ -323,8 +324,8 @@ static uint64_t cost_of(const struct bp_request *request)
 {
     const struct bp_strategy *strategy = &request->strategy;
     uint64_t runs = strategy->n_pipeline_layers;
-    if (request->model.n_kinds == 1 && runs == 0)
-        return 3;
+    if (request->model.n_kinds == 1 && (runs == 0 || strategy->virtual_stages == 1))
+        return 3 + runs / 20;
     return strategy->pipeline_parallel * strategy->virtual_stages + request->model.num_hidden_layers / 100 +
            runs * runs / 500;
 }
@@ -351,7 +352,10 @@ static int judge(struct search *search, unsigned n_changed, struct bp_err *err)
 {
     struct bp_suggestion *candidate = &search->found[search->n_found];
     find_changes(search, candidate);
-    if (candidate->n_changed != n_changed || is_more_than_needed(search) || !is_valid(search->job))
+    if (candidate->n_changed != n_changed || is_more_than_needed(search))
+        return 0;
+    search->spent += CHECK;
+    if (!is_valid(search->job))
         return 0;
     if (evaluate(search, &candidate->total, err) < 0)
         return -1;
@@ -363,10 +367,16 @@ static int judge(struct search *search, unsigned n_changed, struct bp_err *err)
     return 0;
 }
 
-static int consider(struct search *search, unsigned n_changed, struct bp_err *err)
+/* `left` changes are to follow from those that were made. */
+static int consider(struct search *search, unsigned left, unsigned n_changed, struct bp_err *err)
 {
-    struct bp_strategy chosen = search->job->request.strategy;
-    search->spent++;
+    const struct bp_strategy *base = &search->base->request.strategy, *strategy = &search->job->request.strategy;
+    if (left && strategy->tensor_parallel == base->tensor_parallel &&
+        strategy->pipeline_parallel == base->pipeline_parallel &&
+        strategy->pipeline_schedule == base->pipeline_schedule)
+        return 0;
+    struct bp_strategy chosen = *strategy;
+    search->spent += CANDIDATE;
     int result = follow(search) ? judge(search, n_changed, err) : 0;
     search->job->request.strategy = chosen;
     return result;
@@ -379,7 +389,7 @@ static int walk(struct search *search, enum bp_fit_field field, unsigned left, u
     if (search->n_found == BP_SUGGESTIONS_MAX || search->spent >= BUDGET)
         return 0;
     if (field > BP_FIT_PIPELINE_PARALLEL || left == 0)
-        return consider(search, n_changed, err);
+        return consider(search, left, n_changed, err);
     const struct values *values = &search->values[field];
     for (size_t i = 0; i < values->n; i++) {
         struct bp_strategy before = search->job->request.strategy;
@@ -435,7 +445,7 @@ static bool least_fits(struct search *search, uint64_t t, uint64_t p, uint64_t d
     enum bp_recompute least = training ? BP_RECOMPUTE_SELECTIVE : BP_RECOMPUTE_NONE;
     enum bp_recompute most = training ? BP_RECOMPUTE_FULL : BP_RECOMPUTE_NONE;
     hold_least(search, t, p, dp);
-    search->spent++;
+    search->spent += CHECK;
     if (search->spent >= BUDGET || !is_valid(search->job))
         return false;
     for (enum bp_recompute recompute = least; recompute <= most; recompute++) {
