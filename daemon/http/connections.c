@@ -92,10 +92,10 @@ static void set_deadline(struct bp_connection *connection, unsigned seconds)
     connection->deadline = bp_clock_ns() + (connection->hung_up ? BP_HUNG_UP_SECONDS : seconds) * second;
 }
 
-void bp_connection_set_deadline(struct bp_connection *connection, unsigned seconds)
+void bp_connection_arriving(struct bp_connection *connection)
 {
     pthread_mutex_lock(&connection->all->lock);
-    set_deadline(connection, seconds);
+    set_deadline(connection, BP_ARRIVAL_SECONDS);
     pthread_mutex_unlock(&connection->all->lock);
 }
 
@@ -104,6 +104,7 @@ static void end_wait(struct bp_connection *connection)
 {
     struct bp_connections *all = connection->all;
     connection->waiting = false;
+    set_deadline(connection, BP_DELIVERY_SECONDS);
     all->n_waiting--;
     all->resume(connection->handle);
 }
@@ -127,6 +128,7 @@ bool bp_connection_begin(struct bp_connection *connection)
     bool may = !all->draining;
     connection->call.waiter = (struct bp_waiter){.wake = on_wake};
     connection->active = true;
+    set_deadline(connection, BP_DELIVERY_SECONDS);
     all->n_active++;
     pthread_mutex_unlock(&all->lock);
     return may;
