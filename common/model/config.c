@@ -75,7 +75,7 @@ static void refuse_beyond_form(struct bp_import *import, size_t first)
         bp_import_refuse(import, "model_type", beyond);
 }
 
-/* What is known of a method beyond its name. A block of 0 columns is a whole tensor. */
+/* What is known of a method beyond its name. */
 static const struct bp_quantisation methods[] = {
     {.method = "fp8", .element_bits = 8, .scale_bits = 32},
     {.method = "mxfp4", .element_bits = 4, .scale_bits = 8, .block_rows = 1, .block_columns = 32, .experts_only = true},
@@ -174,15 +174,13 @@ static int list_ignored(const struct bp_import *import, struct bp_arena *arena, 
         return -1;
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)import->reader.object, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)import->reader.object, key, value) {
         if (strcmp(key, "model_type") == 0 || bp_import_is_used(import, key))
             continue;
         if (!(list[n++] = pointer_within(parent_of(import), key, arena)))
             return -1;
     }
-    json_object_foreach((json_t *)(uintptr_t)import->around, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)import->around, key, value) {
         if (is_read_around(import, key))
             continue;
         if (!(list[n++] = pointer_within("", key, arena)))
