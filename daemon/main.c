@@ -73,9 +73,14 @@ static int start(struct program *program, const struct bp_daemon_config *config,
     return bp_http_start(&http, &program->http, err);
 }
 
+/* For what was accepted with a 202 to be derived yet; the rest is on disk and waits for the next start. */
+static const uint64_t finish_ns = UINT64_C(15) * 1000000000;
+
 static void stop(struct program *program)
 {
     bp_http_stop(program->http);
+    if (program->service)
+        bp_service_drain(program->service, bp_clock_ns() + finish_ns);
     bp_service_stop(program->service);
     bp_store_close(program->store);
     bp_service_free(program->service);

@@ -249,6 +249,7 @@ static void *watch(void *data)
 {
     struct bp_connections *connections = data;
     uint64_t next_tick = 0;
+    pthread_setname_np(pthread_self(), "bp-watch");
     while (!is_stopping(connections)) {
         struct epoll_event events[64];
         int n = epoll_wait(connections->epoll, events, sizeof events / sizeof *events, TICK_MS);
