@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TICK_MS = 250 };
@@ -212,6 +213,8 @@ static void on_unix_client(struct bp_connections *connections)
     int fd = accept4(connections->unix_listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
         connections->accepted(connections->accepted_data, fd);
+    else if (errno != EAGAIN)
+        nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000 / 10}, NULL); /* no descriptors: do not spin on it */
 }
 
 static struct bp_answer *too_late(void)
