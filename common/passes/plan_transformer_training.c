@@ -105,7 +105,7 @@ static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct
 
 const struct bp_pass bp_plan_transformer_training = {
     .name = "plan-transformer-training",
-    .revision = 1,
+    .revision = 2,
     .source = BP_STAGE_DISTRIBUTED,
     .target = BP_STAGE_PORTABLE,
     .rule = RULE,
