@@ -210,6 +210,7 @@ static void compare_vector_work(struct bp_gate *gate)
                                     softmax = {5, 8, 0}, dropout = {1, 1, 0}, residual = {1, 0, 0}, fork = {0, 1, 0};
     const struct bp_symbols *s = gate->symbols;
     const struct bp_model *model = &gate->request->model;
+    const struct bp_kind *kind = &model->kinds[0];
     struct bp_calc calc = {0};
     bp_u128 n = BP_PROD(&calc, s->B, s->h_l, s->S, s->S), Xs2 = bp_mul(&calc, 2, s->Xs);
     bp_u128 heads = BP_PROD(&calc, s->B, s->S, s->d, bp_add(&calc, s->h_l, s->k_l));
@@ -217,10 +218,10 @@ static void compare_vector_work(struct bp_gate *gate)
         struct vector_work work;
         bp_u128 elements;
     } kinds[] = {
-        {norms[model->norm], bp_add(&calc, Xs2, model->qk_norm ? heads : 0)},
-        {activations[model->activation], bp_div(&calc, BP_PROD(&calc, s->B, s->S, s->F), s->t)},
+        {norms[model->norm], bp_add(&calc, Xs2, kind->qk_norm ? heads : 0)},
+        {activations[kind->activation], bp_div(&calc, BP_PROD(&calc, s->B, s->S, s->F), s->t)},
         {softmax, n},
-        {dropout, bp_add(&calc, model->attention_dropout ? n : 0, model->hidden_dropout ? Xs2 : 0)},
+        {dropout, bp_add(&calc, kind->attention_dropout ? n : 0, kind->hidden_dropout ? Xs2 : 0)},
         {residual, Xs2},
         {fork, BP_SUM(&calc, Xs2, bp_mul(&calc, 2, s->X), s->gated ? s->X : 0)},
     };
