@@ -149,20 +149,21 @@ static void check_form(struct bp_gate *gate)
     const struct bp_model_ir *ir = target(gate);
     for (uint32_t i = 0; i < ir->n_operations; i++) {
         const struct bp_model *m = &ir->operations[i].model;
+        const struct bp_kind *kind = &m->kinds[0];
         const struct {
             const char *key;
             bool holds;
         } rules[] = {
             {"hidden_size", is_size(m->hidden_size)},
             {"num_hidden_layers", is_size(m->num_hidden_layers)},
-            {"num_attention_heads", is_size(m->num_attention_heads)},
+            {"num_attention_heads", is_size(kind->num_attention_heads)},
             {"num_key_value_heads",
-             is_size(m->num_key_value_heads) && m->num_attention_heads % m->num_key_value_heads == 0},
-            {"head_dim", is_size(m->head_dim)},
-            {"intermediate_size", is_size(m->intermediate_size)},
+             is_size(kind->num_key_value_heads) && kind->num_attention_heads % kind->num_key_value_heads == 0},
+            {"head_dim", is_size(kind->head_dim)},
+            {"intermediate_size", is_size(kind->intermediate_size)},
             {"vocab_size", is_size(m->vocab_size)},
             {"max_position_embeddings", (m->max_position_embeddings > 0) == (m->position == BP_POSITION_LEARNED)},
-            {"activation", m->activation <= BP_ACTIVATION_GEGLU},
+            {"activation", kind->activation <= BP_ACTIVATION_GEGLU},
             {"norm", m->norm <= BP_NORM_RMSNORM},
             {"position", m->position <= BP_POSITION_NONE},
             {"name", *m->name == '\0'},
@@ -171,18 +172,24 @@ static void check_form(struct bp_gate *gate)
             BP_GATE_EXPECT(gate, rules[j].holds, BP_E_structure_violated,
                            bp_gate_path(gate, "/operations/%u/model/%s", i, rules[j].key),
                            "no transformer form has this %s", rules[j].key);
+        const char *beyond = bp_model_beyond_form(m);
+        BP_GATE_EXPECT(gate, !beyond, BP_E_structure_violated, bp_gate_path(gate, "/operations/%u/model", i),
+                       "no transformer form has %s", beyond);
     }
 }
 
+/* Of what the form has keys for; that it has nothing else is checked apart. */
 static bool same_model(const struct bp_model *a, const struct bp_model *b)
 {
+    const struct bp_kind *k = &a->kinds[0], *l = &b->kinds[0];
     return a->hidden_size == b->hidden_size && a->num_hidden_layers == b->num_hidden_layers &&
-           a->num_attention_heads == b->num_attention_heads && a->num_key_value_heads == b->num_key_value_heads &&
-           a->head_dim == b->head_dim && a->intermediate_size == b->intermediate_size &&
+           k->num_attention_heads == l->num_attention_heads && k->num_key_value_heads == l->num_key_value_heads &&
+           k->head_dim == l->head_dim && k->intermediate_size == l->intermediate_size &&
            a->vocab_size == b->vocab_size && a->max_position_embeddings == b->max_position_embeddings &&
-           a->activation == b->activation && a->norm == b->norm && a->position == b->position && a->bias == b->bias &&
-           a->qkv_bias == b->qkv_bias && a->qk_norm == b->qk_norm && a->hidden_dropout == b->hidden_dropout &&
-           a->attention_dropout == b->attention_dropout && a->embedding_dropout == b->embedding_dropout &&
+           k->activation == l->activation && a->norm == b->norm && a->position == b->position &&
+           k->qkv_bias == l->qkv_bias && k->output_bias == l->output_bias && k->mlp_bias == l->mlp_bias &&
+           k->qk_norm == l->qk_norm && k->hidden_dropout == l->hidden_dropout &&
+           k->attention_dropout == l->attention_dropout && a->embedding_dropout == b->embedding_dropout &&
            a->tie_word_embeddings == b->tie_word_embeddings;
 }
 

@@ -14,20 +14,38 @@ static const struct family {
 #undef BP_FAMILY
 };
 
-static const struct family *family_of(const struct bp_reader *reader)
+static const struct family *family_named(const char *model_type)
 {
-    const char *model_type = bp_reader_string(reader, "model_type", true);
-    char known[256] = "";
-    for (size_t i = 0; model_type && i < sizeof families / sizeof *families; i++) {
+    for (size_t i = 0; model_type && i < sizeof families / sizeof *families; i++)
         if (strcmp(families[i].model_type, model_type) == 0)
             return &families[i];
+    return NULL;
+}
+
+static const char *type_of(const json_t *config)
+{
+    return json_string_value(json_object_get(config, "model_type"));
+}
+
+static void refuse_type(const struct bp_reader *reader)
+{
+    const char *model_type = bp_reader_string(reader, "model_type", true);
+    char known[448] = "";
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", families[i].model_type);
     }
     if (model_type)
-        bp_reader_problem(reader, BP_E_unknown_model_type, "model_type", "\"%.64s\" is none of those known: %s",
+        bp_reader_problem(reader, BP_E_unknown_model_type, "model_type", "\"%.32s\" is none of those known: %s",
                           model_type, known);
-    return NULL;
+}
+
+static const char text_key[] = "text_config";
+
+/* Whether the language model's config is a member of this one. */
+static bool is_around(const json_t *config)
+{
+    return json_is_object(json_object_get(config, text_key)) && !json_object_get(config, "hidden_size");
 }
 
 /* Whether the config could be read: a feature that is not modelled does not keep it from being counted. */
@@ -39,20 +57,68 @@ static bool only_features_since(const struct bp_problems *problems, size_t first
     return problems->n_dropped == 0;
 }
 
-static void count(struct bp_import *import, const char *pointer, struct bp_config *config)
+static void count(const char *pointer, struct bp_problems *problems, struct bp_config *config)
 {
-    struct bp_problems *problems = import->reader.problems;
-    bp_u128 parameters = 0;
     struct bp_err err = {0};
-    if (bp_model_parameters(&import->model, &parameters, &err) == 0) {
-        parameters = bp_sub(&import->calc, bp_add(&import->calc, parameters, import->added), import->absent);
-        bp_calc_check(&import->calc, "", "the number of parameters", &err);
-    }
-    if (err.code != BP_OK) {
+    if (bp_model_count(&config->model, &config->count, &err) ||
+        bp_model_kv_elements(&config->model, &config->kv_elements, &err))
         bp_problems_add(problems, err.code, pointer, "%s", err.message);
-    } else {
-        config->parameters = parameters;
+    else
         config->has_parameters = true;
+}
+
+/* What the transformer form cannot say is refused even where no key has been named for it. */
+static void refuse_beyond_form(struct bp_import *import, size_t first)
+{
+    const char *beyond = bp_model_beyond_form(&import->model);
+    if (beyond && import->reader.problems->n == first)
+        bp_import_refuse(import, "model_type", beyond);
+}
+
+/* What is known of a method beyond its name. */
+static const struct bp_quantisation methods[] = {
+    {.method = "fp8", .element_bits = 8, .scale_bits = 32},
+    {.method = "mxfp4", .element_bits = 4, .scale_bits = 8, .block_rows = 1, .block_columns = 32, .experts_only = true},
+};
+
+/* A copy of a text of the config's, NULL without one. */
+static const char *copied(struct bp_import *import, const json_t *text)
+{
+    const char *value = json_string_value(text);
+    const char *copy = value ? bp_arena_strndup(import->arena, value, strlen(value)) : NULL;
+    import->out_of_memory |= value && !copy;
+    return copy;
+}
+
+static void read_quantisation(struct bp_import *import, const json_t *config, struct bp_config *ret)
+{
+    const json_t *quantisation = json_object_get(config, "quantization_config");
+    const char *method = json_string_value(json_object_get(quantisation, "quant_method"));
+    if (!method)
+        return;
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (strcmp(methods[i].method, method) == 0)
+            ret->quantisation = methods[i];
+    ret->quantisation.method = copied(import, json_object_get(quantisation, "quant_method"));
+    const json_t *block = json_object_get(quantisation, "weight_block_size");
+    json_int_t rows = json_integer_value(json_array_get(block, 0));
+    json_int_t columns = json_integer_value(json_array_get(block, 1));
+    if (rows > 0 && columns > 0) {
+        ret->quantisation.block_rows = (uint64_t)rows;
+        ret->quantisation.block_columns = (uint64_t)columns;
+    }
+}
+
+/* Both have two homes, and the first a spelling of old. */
+static void read_storage(struct bp_import *import, struct bp_config *ret)
+{
+    const json_t *homes[] = {import->reader.object, import->around};
+    static const char *const dtype_keys[] = {"dtype", "torch_dtype"};
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t j = 0; j < 2 && !ret->dtype; j++)
+            ret->dtype = copied(import, json_object_get(homes[i], dtype_keys[j]));
+        if (!ret->quantisation.method)
+            read_quantisation(import, homes[i], ret);
     }
 }
 
@@ -62,12 +128,18 @@ static int compare_texts(const void *a, const void *b)
 }
 
 /* The JSON Pointer of a member of the config, within the config. */
-static const char *pointer_within(const char *key, struct bp_arena *arena)
+static const char *pointer_within(const char *parent, const char *key, struct bp_arena *arena)
 {
     struct bp_reader root = {0};
     char pointer[BP_POINTER_MAX];
+    strcpy(root.pointer, parent);
     bp_reader_pointer(&root, key, pointer);
     return bp_arena_strndup(arena, pointer, strlen(pointer));
+}
+
+static const char *parent_of(const struct bp_import *import)
+{
+    return import->around ? "/text_config" : "";
 }
 
 static int list_assumed(const struct bp_import *import, struct bp_arena *arena, struct bp_config *config)
@@ -76,7 +148,7 @@ static int list_assumed(const struct bp_import *import, struct bp_arena *arena, 
     if (!list)
         return -1;
     for (size_t i = 0; i < import->n_assumed; i++)
-        if (!(list[i] = pointer_within(import->assumed[i], arena)))
+        if (!(list[i] = pointer_within(parent_of(import), import->assumed[i], arena)))
             return -1;
     qsort(list, import->n_assumed, sizeof *list, compare_texts);
     config->assumed = list;
@@ -84,19 +156,34 @@ static int list_assumed(const struct bp_import *import, struct bp_arena *arena, 
     return 0;
 }
 
+/* Members of the config around that are read too, or are the model itself. */
+static bool is_read_around(const struct bp_import *import, const char *key)
+{
+    static const char *const read[] = {text_key, "architectures", "model_type", "quantization_config"};
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++)
+        if (strcmp(read[i], key) == 0)
+            return true;
+    return strcmp(key, "tie_word_embeddings") == 0 && !bp_import_peek(import, key);
+}
+
 static int list_ignored(const struct bp_import *import, struct bp_arena *arena, struct bp_config *config)
 {
-    const char **list = bp_arena_array(arena, json_object_size(import->reader.object), sizeof *list);
+    size_t most = json_object_size(import->reader.object) + json_object_size(import->around), n = 0;
+    const char **list = bp_arena_array(arena, most, sizeof *list);
     if (!list)
         return -1;
-    size_t n = 0;
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)import->reader.object, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)import->reader.object, key, value) {
         if (strcmp(key, "model_type") == 0 || bp_import_is_used(import, key))
             continue;
-        if (!(list[n++] = pointer_within(key, arena)))
+        if (!(list[n++] = pointer_within(parent_of(import), key, arena)))
+            return -1;
+    }
+    json_object_foreach((json_t *)(uintptr_t)import->around, key, value) {
+        if (is_read_around(import, key))
+            continue;
+        if (!(list[n++] = pointer_within("", key, arena)))
             return -1;
     }
     qsort(list, n, sizeof *list, compare_texts);
@@ -105,25 +192,81 @@ static int list_ignored(const struct bp_import *import, struct bp_arena *arena, 
     return 0;
 }
 
+static int list_refused(const struct bp_problems *problems, size_t first, size_t prefix, struct bp_arena *arena,
+                        struct bp_config *config)
+{
+    struct bp_refusal *list = bp_arena_array(arena, problems->n - first, sizeof *list);
+    if (!list)
+        return -1;
+    for (size_t i = first; i < problems->n; i++) {
+        const struct bp_err *problem = &problems->at[i];
+        if (problem->code != BP_E_unsupported_feature)
+            continue;
+        struct bp_refusal *refusal = &list[config->n_refused++];
+        const char *pointer = problem->path + prefix;
+        refusal->pointer = bp_arena_strndup(arena, pointer, strlen(pointer));
+        refusal->message = bp_arena_strndup(arena, problem->message, strlen(problem->message));
+        if (!refusal->pointer || !refusal->message)
+            return -1;
+    }
+    config->refused = list;
+    return 0;
+}
+
+/* Of a config around the language model's: its class, and how its checkpoint is stored. */
+static void refuse_around(struct bp_import *import, const struct family *family, const struct bp_reader *around)
+{
+    static const char quantisation_key[] = "quantization_config";
+    struct bp_import outer = {.reader = *around};
+    if (family)
+        bp_import_refuse_class(&outer, family->public_class);
+    if (json_object_size(json_object_get(around->object, quantisation_key)))
+        bp_import_refuse(&outer, quantisation_key, "quantisation");
+    import->other_class |= outer.other_class;
+}
+
+static int describe(struct bp_import *import, const struct family *outer, const struct family *family,
+                    const struct bp_reader *reader, struct bp_config *ret)
+{
+    struct bp_problems *problems = reader->problems;
+    const size_t before = problems->n;
+    const struct family *named = outer ? outer : family;
+    family->import(import);
+    bp_import_split_kinds(import);
+    bp_import_refuse_rest(import, import->around ? NULL : family->public_class);
+    if (import->around)
+        refuse_around(import, outer, reader);
+    refuse_beyond_form(import, before);
+    ret->family = named->model_type;
+    ret->public_class = named->public_class;
+    strcpy(import->model.name, named->model_type);
+    ret->model = import->model;
+    ret->position_offset = import->position_offset;
+    read_storage(import, ret);
+    if (only_features_since(problems, before) && !import->other_class)
+        count(reader->pointer, problems, ret);
+    if (import->out_of_memory || list_assumed(import, import->arena, ret) || list_ignored(import, import->arena, ret))
+        return -1;
+    return list_refused(problems, before, strlen(reader->pointer), import->arena, ret);
+}
+
 int bp_config_import(const json_t *config, const char *pointer, struct bp_arena *arena, struct bp_problems *problems,
                      struct bp_config *ret)
 {
     struct bp_config result = {0};
-    struct bp_import import = {.reader = bp_reader_of(config, pointer, problems)};
-    const struct family *family = family_of(&import.reader);
-    if (family) {
-        size_t before = problems->n;
-        family->import(&import);
-        strcpy(import.model.name, family->model_type);
-        bp_import_refuse_rest(&import, family->public_class);
-        if (only_features_since(problems, before) && !import.other_class)
-            count(&import, pointer, &result);
-        result.family = family->model_type;
-        result.model = import.model;
-        result.position_offset = import.position_offset;
-        if (list_assumed(&import, arena, &result) || list_ignored(&import, arena, &result))
-            return -1;
+    struct bp_reader reader = bp_reader_of(config, pointer, problems);
+    struct bp_import import = {.reader = reader, .arena = arena};
+    const struct family *outer = family_named(type_of(config)), *family = outer;
+    if (is_around(config)) {
+        import.around = config;
+        import.reader = bp_reader_object(&reader, text_key, true);
+        const struct family *inner = family_named(type_of(import.reader.object));
+        family = inner ? inner : outer;
     }
+    if (!family && reader.object)
+        refuse_type(type_of(import.reader.object) ? &import.reader : &reader);
+    if (family && describe(&import, outer, family, &reader, &result))
+        return -1;
     if (problems->out_of_memory)
         return -1;
     *ret = result;
@@ -138,10 +281,8 @@ static void read_transformer(const json_t *value, const char *pointer, struct bp
     bp_reader_get(&reader, "name", true);
     bp_model_read(&reader, &config->model);
     config->family = "transformer";
-    if (problems->n == before && problems->n_dropped == 0 && reader.object) {
-        struct bp_import none = {.reader = reader, .model = config->model};
-        count(&none, pointer, config);
-    }
+    if (problems->n == before && problems->n_dropped == 0 && reader.object)
+        count(pointer, problems, config);
 }
 
 enum form { FORM_HUGGINGFACE, FORM_NAME, FORM_TRANSFORMER, FORMS };

@@ -148,12 +148,13 @@ static void compare_block(struct bp_gate *gate)
     struct bp_calc calc = {0};
     bp_u128 Y = BP_PROD(&calc, s->b, s->q, s->H), per_norm = model->norm == BP_NORM_LAYERNORM ? 5 : 4;
     bp_u128 rotated = BP_PROD(&calc, s->b, s->q, s->d, bp_add(&calc, s->h_l, s->k_l));
-    bp_u128 per_head = bp_add(&calc, model->qk_norm ? per_norm : 0, model->position == BP_POSITION_ROPE ? 6 : 0);
+    bp_u128 per_head =
+        bp_add(&calc, model->kinds[0].qk_norm ? per_norm : 0, model->position == BP_POSITION_ROPE ? 6 : 0);
     bp_u128 products = BP_SUM(&calc, qkv_operations(s, &calc), core_operations(s, &calc),
                               BP_PROD(&calc, 2, Y, s->d, s->h_l), mlp_operations(s, &calc));
     bp_u128 f = bp_div(&calc, BP_PROD(&calc, s->b, s->q, s->F), s->t);
     bp_u128 rest = BP_SUM(&calc, BP_PROD(&calc, 2, per_norm, Y), bp_mul(&calc, per_head, rotated),
-                          bp_mul(&calc, activation[model->activation], f), bp_mul(&calc, 2, Y));
+                          bp_mul(&calc, activation[model->kinds[0].activation], f), bp_mul(&calc, 2, Y));
     bp_u128 reductions = bp_mul(&calc, 2, bp_div(&calc, bp_mul(&calc, Y, s->t - 1), s->t));
     expect(gate, &calc, NULL, BP_SUM(&calc, products, rest, reductions));
 }

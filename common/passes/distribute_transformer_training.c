@@ -173,7 +173,7 @@ static void compare_backward(struct bp_gate *gate)
 static void compare_recompute(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
-    const struct bp_model *model = &gate->request->model;
+    const struct bp_kind *kind = &gate->request->model.kinds[0];
     const struct bp_strategy *strategy = &gate->request->strategy;
     struct bp_calc calc = {0};
     bp_u128 again = bp_add(&calc, bp_law_operations(gate, &calc, NULL, BP_PHASE_RECOMPUTE),
@@ -185,12 +185,12 @@ static void compare_recompute(struct bp_gate *gate)
         static const unsigned activation[] = {
             [BP_ACTIVATION_GELU] = 8, [BP_ACTIVATION_RELU] = 1, [BP_ACTIVATION_SWIGLU] = 9, [BP_ACTIVATION_GEGLU] = 9};
         bp_u128 n = BP_PROD(&calc, s->B, s->h_l, s->S, s->S);
-        bp_u128 per_score = BP_SUM(&calc, bp_mul(&calc, 2, s->d), 5, model->attention_dropout);
+        bp_u128 per_score = BP_SUM(&calc, bp_mul(&calc, 2, s->d), 5, kind->attention_dropout);
         if (strategy->recompute == BP_RECOMPUTE_SELECTIVE)
             expected = bp_mul(&calc, n, per_score);
         if (strategy->recompute_activation)
             expected = bp_add(&calc, expected,
-                              bp_div(&calc, BP_PROD(&calc, activation[model->activation], s->B, s->S, s->F), s->t));
+                              bp_div(&calc, BP_PROD(&calc, activation[kind->activation], s->B, s->S, s->F), s->t));
     }
     bp_gate_equal(gate, "/tasks", &calc, expected, again);
 }
@@ -210,6 +210,7 @@ static void compare_vector_work(struct bp_gate *gate)
                                     softmax = {5, 8, 0}, dropout = {1, 1, 0}, residual = {1, 0, 0}, fork = {0, 1, 0};
     const struct bp_symbols *s = gate->symbols;
     const struct bp_model *model = &gate->request->model;
+    const struct bp_kind *kind = &model->kinds[0];
     struct bp_calc calc = {0};
     bp_u128 n = BP_PROD(&calc, s->B, s->h_l, s->S, s->S), Xs2 = bp_mul(&calc, 2, s->Xs);
     bp_u128 heads = BP_PROD(&calc, s->B, s->S, s->d, bp_add(&calc, s->h_l, s->k_l));
@@ -217,10 +218,10 @@ static void compare_vector_work(struct bp_gate *gate)
         struct vector_work work;
         bp_u128 elements;
     } kinds[] = {
-        {norms[model->norm], bp_add(&calc, Xs2, model->qk_norm ? heads : 0)},
-        {activations[model->activation], bp_div(&calc, BP_PROD(&calc, s->B, s->S, s->F), s->t)},
+        {norms[model->norm], bp_add(&calc, Xs2, kind->qk_norm ? heads : 0)},
+        {activations[kind->activation], bp_div(&calc, BP_PROD(&calc, s->B, s->S, s->F), s->t)},
         {softmax, n},
-        {dropout, bp_add(&calc, model->attention_dropout ? n : 0, model->hidden_dropout ? Xs2 : 0)},
+        {dropout, bp_add(&calc, kind->attention_dropout ? n : 0, kind->hidden_dropout ? Xs2 : 0)},
         {residual, Xs2},
         {fork, BP_SUM(&calc, Xs2, bp_mul(&calc, 2, s->X), s->gated ? s->X : 0)},
     };
@@ -252,29 +253,29 @@ static bool keeps_rows(const struct bp_gate *gate)
 static void compare_stored(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
-    const struct bp_model *model = &gate->request->model;
+    const struct bp_kind *kind = &gate->request->model.kinds[0];
     const struct bp_strategy *strategy = &gate->request->strategy;
     struct bp_calc calc = {0};
     bp_u128 BS = bp_mul(&calc, s->B, s->S), n = BP_PROD(&calc, s->B, s->h_l, s->S, s->S);
     bp_u128 gathered = s->gathers_again ? s->Xs : s->X, F_l = bp_div(&calc, s->F, s->t);
     bp_u128 qk = bp_add(&calc, s->h_l, s->k_l);
-    bp_u128 heads = BP_SUM(&calc, bp_mul(&calc, model->qk_norm ? 2 : 1, qk), s->k_l, s->h_l);
+    bp_u128 heads = BP_SUM(&calc, bp_mul(&calc, kind->qk_norm ? 2 : 1, qk), s->k_l, s->h_l);
     bp_u128 mlp = s->gated ? 2 : 1;
     if (!strategy->recompute_activation)
         mlp++; /* the down projection's input */
-    bool core = strategy->recompute == BP_RECOMPUTE_NONE, dropout = model->attention_dropout;
+    bool core = strategy->recompute == BP_RECOMPUTE_NONE, dropout = kind->attention_dropout;
     bp_u128 kept = BP_SUM(&calc, bp_mul(&calc, 2, s->Xs), bp_mul(&calc, 2, gathered), BP_PROD(&calc, BS, s->d, heads),
                           BP_PROD(&calc, BS, mlp, F_l), core ? bp_mul(&calc, dropout ? 2 : 1, n) : 0);
-    bp_u128 masks = bp_add(&calc, model->hidden_dropout ? bp_mul(&calc, 2, s->Xs) : 0, core && dropout ? n : 0);
+    bp_u128 masks = bp_add(&calc, kind->hidden_dropout ? bp_mul(&calc, 2, s->Xs) : 0, core && dropout ? n : 0);
     bp_law_memory(gate, BP_MEMORY_STORED_ACTIVATIONS, &calc, bp_add(&calc, bp_mul(&calc, kept, s->e), masks));
 }
 
 static bool is_korthikanti(const struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
-    const struct bp_model *model = &gate->request->model;
-    return keeps_rows(gate) && s->e == 2 && s->heads_are_plain && s->F == 4 * s->H && !s->gated && !model->qk_norm &&
-           !gate->request->strategy.recompute_activation && model->hidden_dropout == model->attention_dropout;
+    const struct bp_kind *kind = &gate->request->model.kinds[0];
+    return keeps_rows(gate) && s->e == 2 && s->heads_are_plain && s->F == 4 * s->H && !s->gated && !kind->qk_norm &&
+           !gate->request->strategy.recompute_activation && kind->hidden_dropout == kind->attention_dropout;
 }
 
 static void compare_korthikanti(struct bp_gate *gate)
@@ -290,7 +291,8 @@ static void compare_korthikanti(struct bp_gate *gate)
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
     int form = !s->sequence_parallel ? TENSOR : s->gathers_again ? SEQUENCE : SEQUENCE_GATHERED;
-    bool dropout = gate->request->model.hidden_dropout, core = gate->request->strategy.recompute == BP_RECOMPUTE_NONE;
+    bool dropout = gate->request->model.kinds[0].hidden_dropout,
+         core = gate->request->strategy.recompute == BP_RECOMPUTE_NONE;
     bp_u128 scores = bp_div(&calc, BP_PROD(&calc, s->X, s->h, s->S), bp_mul(&calc, s->H, s->t));
     bp_u128 stored = BP_SUM(&calc, bp_mul(&calc, coefficients[form][dropout].whole, s->X),
                             bp_div(&calc, bp_mul(&calc, coefficients[form][dropout].over_t, s->X), s->t),

@@ -7,6 +7,7 @@
 struct builder {
     struct bp_block *block;
     const struct bp_model *model;
+    const struct bp_kind *kind; /* of the block */
     const struct bp_symbols *s;
     struct bp_calc calc;
     bp_u128 R;       /* replicas */
@@ -97,10 +98,10 @@ static uint32_t add_attention(struct builder *b)
     bp_u128 scores = BP_PROD(calc, s->b, s->h_l, s->q, s->c);
 
     uint32_t norm = add_norm(b, "attention.norm", BP_BLOCK_INPUT, b->Y, s->H, 1);
-    uint32_t qkv = add_linear(b, "attention.qkv", norm, s->H, bp_add(calc, query_width, kv_width),
-                              b->model->bias || b->model->qkv_bias, SPLIT_COLUMNS);
+    uint32_t qkv = add_linear(b, "attention.qkv", norm, s->H, bp_add(calc, query_width, kv_width), b->kind->qkv_bias,
+                              SPLIT_COLUMNS);
     uint32_t heads = qkv; /* where query and key come from */
-    if (b->model->qk_norm) {
+    if (b->kind->qk_norm) {
         heads = add_norm(b, "attention.qk_norm", heads, rotated, s->d, 2);
         b->block->rows[heads].output_shape = split_width(b, rotated_width);
     }
@@ -131,7 +132,7 @@ static uint32_t add_attention(struct builder *b)
     row->output_shape = split_width(b, query_width);
 
     uint32_t output =
-        add_linear(b, "attention.output", bp_block_last(b->block), query_width, s->H, b->model->bias, SPLIT_ROWS);
+        add_linear(b, "attention.output", bp_block_last(b->block), query_width, s->H, b->kind->output_bias, SPLIT_ROWS);
     return add_half_end(b, "attention.all_reduce", "attention.residual", output, BP_BLOCK_INPUT);
 }
 
@@ -142,14 +143,14 @@ static void add_mlp(struct builder *b, uint32_t skip)
     const struct bp_symbols *s = b->s;
     struct bp_calc *calc = &b->calc;
     bp_u128 F_l = bp_div(calc, s->F, s->t), f = bp_mul(calc, b->bq, F_l);
-    bool bias = b->model->bias;
+    bool bias = b->kind->mlp_bias;
 
     uint32_t norm = add_norm(b, "mlp.norm", skip, b->Y, s->H, 1);
     uint32_t gate = s->gated ? add_linear(b, "mlp.gate", norm, s->H, F_l, bias, SPLIT_COLUMNS) : norm;
     uint32_t up = add_linear(b, "mlp.up", norm, s->H, F_l, bias, SPLIT_COLUMNS);
     struct bp_row *row =
         add_row(b, "mlp.activation", BP_ENGINE_VECTOR, s->gated ? gate : up,
-                bp_mul(calc, operations[b->model->activation], f), bp_mul(calc, s->gated ? 2 : 1, f), f);
+                bp_mul(calc, operations[b->kind->activation], f), bp_mul(calc, s->gated ? 2 : 1, f), f);
     if (s->gated)
         bp_row_reads(row, up);
     row->output_shape = split_width(b, F_l);
@@ -187,7 +188,11 @@ static void sum_memory(struct builder *b)
 int bp_inference_block(const struct bp_pass_input *input, struct bp_block *ret, struct bp_err *err)
 {
     const struct bp_symbols *s = input->symbols;
-    struct builder b = {.block = ret, .model = &input->request->model, .s = s, .R = input->request->strategy.replicas};
+    struct builder b = {.block = ret,
+                        .model = &input->request->model,
+                        .kind = &input->request->model.kinds[0],
+                        .s = s,
+                        .R = input->request->strategy.replicas};
     b.bq = bp_mul(&b.calc, s->b, s->q);
     b.Y = bp_mul(&b.calc, b.bq, s->H);
     *ret = (struct bp_block){

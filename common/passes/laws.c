@@ -112,14 +112,15 @@ static void compare_parameters(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
     const struct bp_model *model = &gate->request->model;
+    const struct bp_kind *kind = &model->kinds[0];
     struct bp_calc calc = {0};
     bp_u128 qkv = bp_mul(&calc, s->d, bp_add(&calc, s->h_l, bp_mul(&calc, 2, s->k_l)));
     bp_u128 F_l = bp_div(&calc, s->F, s->t), ups = s->gated ? 2 : 1;
     bp_u128 vectors = model->norm == BP_NORM_LAYERNORM ? 2 : 1;
     bp_u128 weights = bp_mul(&calc, s->H, BP_SUM(&calc, qkv, bp_mul(&calc, s->h_l, s->d), bp_mul(&calc, ups + 1, F_l)));
-    bp_u128 norms = BP_PROD(&calc, 2, vectors, bp_add(&calc, s->H, model->qk_norm ? s->d : 0));
-    bp_u128 biases = BP_SUM(&calc, model->bias || model->qkv_bias ? qkv : 0,
-                            model->bias ? BP_SUM(&calc, s->H, s->H, bp_mul(&calc, ups, F_l)) : 0);
+    bp_u128 norms = BP_PROD(&calc, 2, vectors, bp_add(&calc, s->H, kind->qk_norm ? s->d : 0));
+    bp_u128 biases = BP_SUM(&calc, kind->qkv_bias ? qkv : 0, kind->output_bias ? s->H : 0,
+                            kind->mlp_bias ? bp_add(&calc, s->H, bp_mul(&calc, ups, F_l)) : 0);
     bp_gate_equal(gate, "/layers", &calc, BP_SUM(&calc, weights, norms, biases), bp_law_parameters(gate, &calc));
 }
 

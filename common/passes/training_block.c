@@ -9,6 +9,7 @@
 struct builder {
     struct bp_block *block;
     const struct bp_model *model;
+    const struct bp_kind *kind; /* of the block */
     const struct bp_strategy *strategy;
     const struct bp_symbols *s;
     struct bp_calc calc;
@@ -264,14 +265,14 @@ static struct heads add_projections(struct builder *b, uint32_t input)
                        {"attention.value", bp_mul(calc, s->k_l, s->d)}};
     uint32_t at[3];
     for (size_t i = 0; i < 3; i++) {
-        struct bp_row *row = add_linear(b, projections[i].name, input, BS, s->H, projections[i].width,
-                                        b->model->bias || b->model->qkv_bias, SPLIT_COLUMNS);
+        struct bp_row *row =
+            add_linear(b, projections[i].name, input, BS, s->H, projections[i].width, b->kind->qkv_bias, SPLIT_COLUMNS);
         row->keeps_activation = row->owns_activation = false;
         row->output_shape = split_width(b, projections[i].width);
         at[i] = bp_block_last(b->block);
     }
     static const char *const norms[] = {"attention.query_norm", "attention.key_norm"};
-    for (size_t i = 0; b->model->qk_norm && i < 2; i++) {
+    for (size_t i = 0; b->kind->qk_norm && i < 2; i++) {
         struct bp_row *row = add_norm(b, norms[i], at[i], bp_mul(calc, BS, projections[i].width), s->d);
         row->output_shape = split_width(b, projections[i].width);
         at[i] = bp_block_last(b->block);
@@ -284,7 +285,7 @@ static uint32_t add_attention_core(struct builder *b, struct heads heads)
 {
     const struct bp_symbols *s = b->s;
     struct bp_calc *calc = &b->calc;
-    bool dropout = b->model->attention_dropout, again = b->strategy->recompute != BP_RECOMPUTE_NONE;
+    bool dropout = b->kind->attention_dropout, again = b->strategy->recompute != BP_RECOMPUTE_NONE;
     bp_u128 n = BP_PROD(calc, s->B, s->h_l, s->S, s->S), W = BP_PROD(calc, 2, n, s->d);
     bp_u128 BSd = BP_PROD(calc, s->B, s->S, s->d);
     struct bp_tensor_shape scores = {4,
@@ -319,7 +320,7 @@ static uint32_t add_attention_core(struct builder *b, struct heads heads)
 static uint32_t add_half_end(struct builder *b, const char *const names[3], uint32_t input, uint32_t skip)
 {
     input = add_collective(b, names[0], input, CONJUGATE);
-    if (b->model->hidden_dropout) {
+    if (b->kind->hidden_dropout) {
         add_dropout(b, names[1], input, b->s->Xs)->output_shape = b->block->boundary;
         input = bp_block_last(b->block);
     }
@@ -343,7 +344,7 @@ static uint32_t add_attention(struct builder *b)
     struct heads heads = add_projections(b, bp_block_last(b->block));
     uint32_t context = add_attention_core(b, heads);
     row = add_linear(b, "attention.output", context, bp_mul(calc, s->B, s->S), bp_mul(calc, s->h_l, s->d), s->H,
-                     b->model->bias, SPLIT_ROWS);
+                     b->kind->output_bias, SPLIT_ROWS);
     row->output_shape = whole_hidden(b);
     return add_half_end(b, end, bp_block_last(b->block), skip);
 }
@@ -354,7 +355,7 @@ static uint32_t add_mlp_front(struct builder *b, uint32_t input)
     const struct bp_symbols *s = b->s;
     struct bp_calc *calc = &b->calc;
     bp_u128 BS = bp_mul(calc, s->B, s->S), F_l = bp_div(calc, s->F, s->t), n = bp_mul(calc, BS, F_l);
-    bool bias = b->model->bias;
+    bool bias = b->kind->mlp_bias;
     struct bp_row *row;
     if (s->gated) {
         row = add_fork(b, "mlp.gate_fork", input, s->X, 2);
@@ -377,9 +378,9 @@ static uint32_t add_mlp_front(struct builder *b, uint32_t input)
                        [BP_ACTIVATION_RELU] = {1, 1, 1},
                        [BP_ACTIVATION_SWIGLU] = {9, 15, 2},
                        [BP_ACTIVATION_GEGLU] = {9, 15, 2}};
-    const unsigned forward = activations[b->model->activation].forward;
+    const unsigned forward = activations[b->kind->activation].forward;
     row = add_elementwise(b, "mlp.activation", s->gated ? gate : up, n, forward,
-                          activations[b->model->activation].backward, activations[b->model->activation].operands_read);
+                          activations[b->kind->activation].backward, activations[b->kind->activation].operands_read);
     if (s->gated)
         bp_row_reads(row, up);
     row->recomputed |= b->strategy->recompute_activation;
@@ -399,7 +400,7 @@ static void add_mlp(struct builder *b, uint32_t input)
     row->output_shape = b->block->boundary;
     input = add_collective(b, "mlp.input_collective", bp_block_last(b->block), PLAIN);
     input = add_mlp_front(b, input);
-    row = add_linear(b, "mlp.down", input, bp_mul(calc, s->B, s->S), bp_div(calc, s->F, s->t), s->H, b->model->bias,
+    row = add_linear(b, "mlp.down", input, bp_mul(calc, s->B, s->S), bp_div(calc, s->F, s->t), s->H, b->kind->mlp_bias,
                      SPLIT_ROWS);
     row->keeps_activation = !b->strategy->recompute_activation;
     row->output_shape = whole_hidden(b);
@@ -430,7 +431,11 @@ static void sum_activations(struct builder *b)
 int bp_training_block(const struct bp_pass_input *input, struct bp_block *ret, struct bp_err *err)
 {
     const struct bp_symbols *s = input->symbols;
-    struct builder b = {.block = ret, .model = &input->request->model, .strategy = &input->request->strategy, .s = s};
+    struct builder b = {.block = ret,
+                        .model = &input->request->model,
+                        .kind = &input->request->model.kinds[0],
+                        .strategy = &input->request->strategy,
+                        .s = s};
     *ret = (struct bp_block){
         .boundary = {3,
                      {bp_mul(&b.calc, s->dp, s->B), s->S, s->H},

@@ -180,10 +180,10 @@ static void check_tensor_parallel(const struct check *check)
 {
     static const char path[] = "/strategy/tensor_parallel", degree[] = "tensor_parallel";
     const struct bp_model *model = &check->request->model;
-    uint64_t t = check->request->strategy.tensor_parallel, k = model->num_key_value_heads;
+    uint64_t t = check->request->strategy.tensor_parallel, k = model->kinds[0].num_key_value_heads;
     check_divides(check, path, "hidden_size", model->hidden_size, degree, t);
-    check_divides(check, path, "intermediate_size", model->intermediate_size, degree, t);
-    check_divides(check, path, "num_attention_heads", model->num_attention_heads, degree, t);
+    check_divides(check, path, "intermediate_size", model->kinds[0].intermediate_size, degree, t);
+    check_divides(check, path, "num_attention_heads", model->kinds[0].num_attention_heads, degree, t);
     if (k && t && k % t != 0 && t % k != 0)
         bp_problems_add(check->problems, BP_E_not_divisible, path,
                         "neither num_key_value_heads %llu nor tensor_parallel %llu is divisible by the other",

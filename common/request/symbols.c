@@ -24,15 +24,16 @@ int bp_symbols_of(const struct bp_model *model, const struct bp_workload *worklo
                   struct bp_symbols *ret, struct bp_err *err)
 {
     struct bp_calc calc = {0};
+    const struct bp_kind *kind = &model->kinds[0];
     struct bp_symbols symbols = {
         .H = model->hidden_size,
-        .F = model->intermediate_size,
-        .h = model->num_attention_heads,
-        .k = model->num_key_value_heads,
-        .d = model->head_dim,
+        .F = kind->intermediate_size,
+        .h = kind->num_attention_heads,
+        .k = kind->num_key_value_heads,
+        .d = kind->head_dim,
         .t = strategy->tensor_parallel,
         .e = bp_dtype_bytes(workload->dtype),
-        .gated = bp_model_gated(model),
+        .gated = bp_kind_gated(kind),
     };
     if (workload->mode == BP_MODE_TRAINING)
         bind_training(workload, strategy, &symbols);

@@ -50,7 +50,7 @@ static int write_model(struct bp_writer *writer, const struct bp_catalogue_row *
         bp_writer_key(writer, "family");
         bp_writer_string(writer, config.family);
         bp_writer_key(writer, "parameters");
-        bp_writer_decimal(writer, config.parameters);
+        bp_writer_decimal(writer, config.count.total);
         bp_writer_key(writer, "published_parameters");
         if (row->published_parameters)
             bp_writer_string(writer, row->published_parameters);

@@ -19,7 +19,7 @@ static struct bp_answer *refuse(const struct bp_problems *problems, const struct
     for (size_t i = 0; i < problems->n && config->has_parameters; i++)
         if (problems->at[i].code == BP_E_unsupported_feature) {
             extra.family = config->family;
-            extra.parameters = config->parameters;
+            extra.parameters = config->count.total;
         }
     return bp_problem(problems, &extra);
 }

@@ -1,4 +1,5 @@
 #include <check.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "common/model/model.h"
@@ -41,11 +42,12 @@ START_TEST(test_model__absent_keys_take_their_defaults)
 {
     struct bp_model model = valid_model(FORM "}");
     ck_assert_str_eq(model.name, "m");
-    ck_assert_uint_eq(model.num_key_value_heads, 8);
-    ck_assert_uint_eq(model.head_dim, 8);
+    ck_assert_uint_eq(model.kinds[0].num_key_value_heads, 8);
+    ck_assert_uint_eq(model.kinds[0].head_dim, 8);
     ck_assert_uint_eq(model.max_position_embeddings, 0);
-    ck_assert(!model.bias && !model.qkv_bias && !model.qk_norm && !model.tie_word_embeddings);
-    ck_assert(!model.hidden_dropout && !model.attention_dropout && !model.embedding_dropout);
+    const struct bp_kind *kind = &model.kinds[0];
+    ck_assert(!kind->output_bias && !kind->qkv_bias && !kind->qk_norm && !model.tie_word_embeddings);
+    ck_assert(!kind->hidden_dropout && !kind->attention_dropout && !model.embedding_dropout);
 }
 END_TEST
 
@@ -91,7 +93,8 @@ END_TEST
 START_TEST(test_model__a_bias_everywhere_includes_query_key_and_value)
 {
     struct bp_model both = valid_model(FORM ", 'bias': true, 'qkv_bias': true}");
-    ck_assert(both.bias && !both.qkv_bias);
+    ck_assert(bp_kind_bias(&both.kinds[0]));
+    ck_assert_ptr_null(strstr(written(&both, false), "qkv_bias"));
 }
 END_TEST
 
@@ -101,7 +104,7 @@ START_TEST(test_model__a_snapshot_has_no_name)
         valid_model("{'hidden_size': 64, 'num_hidden_layers': 3, 'num_attention_heads': 8, 'intermediate_size': 100, "
                     "'vocab_size': 50, 'activation': 'relu', 'norm': 'layernorm', 'position': 'none'}");
     ck_assert_str_eq(model.name, "");
-    ck_assert_int_eq(model.activation, BP_ACTIVATION_RELU);
+    ck_assert_int_eq(model.kinds[0].activation, BP_ACTIVATION_RELU);
 }
 END_TEST
 
@@ -148,7 +151,7 @@ START_TEST(test_model__head_dim_may_be_other_than_the_quotient)
     struct bp_model model = valid_model(
         "{'name': 'm', 'hidden_size': 65, 'num_hidden_layers': 3, 'num_attention_heads': 8, 'head_dim': 8, "
         "'intermediate_size': 1, 'vocab_size': 50, 'activation': 'gelu', 'norm': 'layernorm', 'position': 'none'}");
-    ck_assert_uint_eq(model.head_dim, 8);
+    ck_assert_uint_eq(model.kinds[0].head_dim, 8);
     ck_assert_ptr_nonnull(strstr(written(&model, true), "'head_dim':8,"));
 }
 END_TEST
@@ -157,7 +160,7 @@ START_TEST(test_model__only_swiglu_and_geglu_are_gated)
 {
     static const bool gated[] = {false, false, true, true};
     for (int i = 0; bp_activation_names[i]; i++)
-        ck_assert_int_eq(bp_model_gated(&(struct bp_model){.activation = (enum bp_activation)i}), gated[i]);
+        ck_assert_int_eq(bp_kind_gated(&(struct bp_kind){.activation = (enum bp_activation)i}), gated[i]);
 }
 END_TEST
 
@@ -204,16 +207,77 @@ START_TEST(test_model__too_many_parameters_are_an_overflow)
 {
     struct bp_model model = {.hidden_size = BP_JSON_INT_MAX,
                              .num_hidden_layers = BP_JSON_INT_MAX,
-                             .num_attention_heads = BP_JSON_INT_MAX,
-                             .num_key_value_heads = BP_JSON_INT_MAX,
-                             .head_dim = BP_JSON_INT_MAX,
-                             .intermediate_size = BP_JSON_INT_MAX,
-                             .vocab_size = BP_JSON_INT_MAX};
+                             .vocab_size = BP_JSON_INT_MAX,
+                             .n_kinds = 1,
+                             .kinds = {{.layers = BP_JSON_INT_MAX,
+                                        .num_attention_heads = BP_JSON_INT_MAX,
+                                        .num_key_value_heads = BP_JSON_INT_MAX,
+                                        .head_dim = BP_JSON_INT_MAX,
+                                        .intermediate_size = BP_JSON_INT_MAX}}};
     struct bp_err err = {0};
     bp_u128 parameters = 7;
     ck_assert_int_eq(bp_model_parameters(&model, &parameters, &err), -1);
     ck_assert_int_eq(err.code, BP_E_quantity_overflow);
     ck_assert(parameters == 7);
+}
+END_TEST
+
+/* What the form has no key for, each alone. */
+#define BEYOND(member, to, what)                                                                                       \
+    {                                                                                                                  \
+        .at = offsetof(struct bp_model, member), .size = sizeof((struct bp_model *)0)->member, .value = (to), (what)   \
+    }
+static const struct {
+    size_t at, size;
+    uint64_t value;
+    const char *what;
+} beyond[] = {
+    BEYOND(n_kinds, 2, "several kinds"),
+    BEYOND(position, BP_POSITION_ALIBI, "position bias"),
+    BEYOND(norm_without_bias, true, "without bias"),
+    BEYOND(norm_without_weight, true, "without weights"),
+    BEYOND(final_norm_absent, true, "final norm"),
+    BEYOND(embedding_norm, true, "norm of the embedding"),
+    BEYOND(word_embed_proj_dim, 8, "word embedding"),
+    BEYOND(head_bias, true, "head with a bias"),
+    BEYOND(final_soft_cap, true, "soft cap"),
+    BEYOND(num_nextn_predict_layers, 1, "several tokens"),
+    BEYOND(kinds[0].num_experts, 4, "experts"),
+    BEYOND(kinds[0].attention, BP_ATTENTION_LATENT, "latent"),
+    BEYOND(kinds[0].window, 8, "window"),
+    BEYOND(kinds[0].residual, BP_RESIDUAL_PARALLEL, "side by side"),
+    BEYOND(kinds[0].norm_place, BP_NORM_PLACE_SHARED, "norms"),
+    BEYOND(kinds[0].qk_norm, BP_QK_NORM_SPAN, "query and key norms"),
+    BEYOND(kinds[0].qk_norm_bias, true, "query and key norms"),
+    BEYOND(kinds[0].rotary_dim, 4, "part of the head"),
+    BEYOND(kinds[0].output_bias, true, "some linears"),
+    BEYOND(kinds[0].mlp_bias, true, "some linears"),
+    BEYOND(kinds[0].sinks, true, "sinks"),
+    BEYOND(kinds[0].soft_cap, true, "soft cap"),
+    BEYOND(kinds[0].cross_attention, true, "cross-attention"),
+};
+
+START_TEST(test_model__what_the_form_cannot_say_is_known)
+{
+    struct bp_model model = valid_model(FORM "}");
+    ck_assert_ptr_null(bp_model_beyond_form(&model));
+    memcpy((char *)&model + beyond[_i].at, &beyond[_i].value, beyond[_i].size); /* the low bytes come first */
+    ck_assert_ptr_nonnull(bp_model_beyond_form(&model));
+    ck_assert_ptr_nonnull(strstr(bp_model_beyond_form(&model), beyond[_i].what));
+}
+END_TEST
+
+START_TEST(test_model__keys_and_values_are_cached_once_a_head)
+{
+    struct bp_model model = valid_model(FORM ", 'num_key_value_heads': 2, 'head_dim': 16}");
+    struct bp_err err = {0};
+    bp_u128 elements = 0;
+    ck_assert_int_eq(bp_model_kv_elements(&model, &elements, NULL), 0);
+    ck_assert(elements == 3 * 2 * 2 * 16);
+    model.kinds[0].layers = model.kinds[0].num_key_value_heads = model.kinds[0].head_dim = UINT64_MAX;
+    ck_assert_int_eq(bp_model_kv_elements(&model, &elements, &err), -1);
+    ck_assert_int_eq(err.code, BP_E_quantity_overflow);
+    ck_assert(elements == 3 * 2 * 2 * 16);
 }
 END_TEST
 
@@ -239,6 +303,8 @@ Suite *suite_model(void)
     tcase_add_loop_test(tcase, test_model__parameters_are_counted_exactly, 0, sizeof counts / sizeof *counts);
     tcase_add_test(tcase, test_model__a_gated_mlp_and_rmsnorm_are_counted_exactly);
     tcase_add_test(tcase, test_model__too_many_parameters_are_an_overflow);
+    tcase_add_loop_test(tcase, test_model__what_the_form_cannot_say_is_known, 0, sizeof beyond / sizeof *beyond);
+    tcase_add_test(tcase, test_model__keys_and_values_are_cached_once_a_head);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -5,12 +5,15 @@
 static const struct bp_model grouped = {
     .hidden_size = 64,
     .num_hidden_layers = 3,
-    .num_attention_heads = 8,
-    .num_key_value_heads = 2,
-    .head_dim = 8,
-    .intermediate_size = 96,
     .vocab_size = 50,
-    .activation = BP_ACTIVATION_SWIGLU,
+    .n_kinds = 1,
+    .kinds = {{.name = "dense",
+               .layers = 3,
+               .num_attention_heads = 8,
+               .num_key_value_heads = 2,
+               .head_dim = 8,
+               .intermediate_size = 96,
+               .activation = BP_ACTIVATION_SWIGLU}},
 };
 
 static struct bp_workload training(void)
@@ -59,7 +62,7 @@ START_TEST(test_symbols__key_value_heads_are_split_or_replicated)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct bp_model model = grouped;
         struct bp_strategy parallel = strategy(rows[i].t);
-        model.num_key_value_heads = rows[i].k;
+        model.kinds[0].num_key_value_heads = rows[i].k;
         ck_assert(symbols_of(&model, &workload, &parallel).k_l == rows[i].k_l);
     }
 }
@@ -121,9 +124,9 @@ START_TEST(test_symbols__plain_heads_share_nothing_and_fill_the_width)
     struct bp_workload workload = training();
     struct bp_strategy parallel = strategy(1);
     struct bp_model model = grouped;
-    model.num_key_value_heads = 8;
+    model.kinds[0].num_key_value_heads = 8;
     ck_assert(symbols_of(&model, &workload, &parallel).heads_are_plain);
-    model.head_dim = 16;
+    model.kinds[0].head_dim = 16;
     ck_assert(!symbols_of(&model, &workload, &parallel).heads_are_plain);
 }
 END_TEST

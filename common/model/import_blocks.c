@@ -1,0 +1,203 @@
+/* The parts of a block that several classes describe with the same keys. */
+#include <string.h>
+
+#include "common/model/import.h"
+
+void bp_import_sizes(struct bp_import *import, uint64_t vocab_by_default)
+{
+    static const char vocab_key[] = "vocab_size";
+    import->model.hidden_size = bp_import_required(import, "hidden_size");
+    import->model.num_hidden_layers = bp_import_required(import, "num_hidden_layers");
+    import->model.vocab_size =
+        vocab_by_default ? bp_import_size(import, vocab_key, vocab_by_default) : bp_import_required(import, vocab_key);
+}
+
+uint64_t bp_import_four_times_hidden(struct bp_import *import, const char *key)
+{
+    uint64_t hidden = import->model.hidden_size;
+    bool fits = hidden <= BP_JSON_INT_MAX / 4;
+    uint64_t width = bp_import_size(import, key, fits ? 4 * hidden : 0);
+    if (!fits && !bp_import_value(import, key))
+        bp_reader_problem(&import->reader, BP_E_out_of_range, key, "four times the hidden size is out of range");
+    return width;
+}
+
+void bp_import_kv_heads(struct bp_import *import, uint64_t fallback)
+{
+    static const char key[] = "num_key_value_heads";
+    uint64_t heads = import->model.kinds[0].num_attention_heads;
+    uint64_t kv_heads = bp_import_size(import, key, json_is_null(bp_import_peek(import, key)) ? heads : fallback);
+    if (kv_heads && heads % kv_heads != 0)
+        bp_reader_problem(&import->reader, BP_E_not_divisible, key, "%llu heads are not divisible by it (%llu)",
+                          (unsigned long long)heads, (unsigned long long)kv_heads);
+    import->model.kinds[0].num_key_value_heads = kv_heads;
+}
+
+void bp_import_split_heads(struct bp_import *import, const char *heads_key)
+{
+    uint64_t hidden = import->model.hidden_size, heads = import->model.kinds[0].num_attention_heads;
+    if (!heads)
+        return;
+    if (hidden % heads != 0)
+        bp_reader_problem(&import->reader, BP_E_not_divisible, heads_key,
+                          "a hidden size of %llu is not divisible by %llu heads", (unsigned long long)hidden,
+                          (unsigned long long)heads);
+    import->model.kinds[0].head_dim = hidden / heads;
+}
+
+void bp_import_head_dim(struct bp_import *import, const char *heads_key, uint64_t fallback)
+{
+    import->model.kinds[0].head_dim = bp_import_size(import, "head_dim", fallback);
+    bool given = bp_import_value(import, "head_dim") != NULL;
+    if (!given && !fallback)
+        bp_import_split_heads(import, heads_key);
+}
+
+void bp_import_llama(struct bp_import *import, struct bp_llama_defaults defaults)
+{
+    struct bp_model *model = &import->model;
+    struct bp_kind *kind = &model->kinds[0];
+    static const char heads_key[] = "num_attention_heads";
+    bp_import_sizes(import, defaults.vocab_size);
+    kind->num_attention_heads = bp_import_size(import, heads_key, defaults.heads ? defaults.heads : 32);
+    bp_import_kv_heads(import, defaults.kv_heads ? defaults.kv_heads : kind->num_attention_heads);
+    bp_import_head_dim(import, heads_key, defaults.head_dim);
+    if (defaults.intermediate_size)
+        kind->intermediate_size = bp_import_size(import, "intermediate_size", defaults.intermediate_size);
+    model->position = BP_POSITION_ROPE;
+    bp_import_rotary(import, NULL, 1);
+    model->norm = BP_NORM_RMSNORM;
+    kind->activation = bp_import_activation(import, defaults.activation_key ? defaults.activation_key : "hidden_act",
+                                            defaults.activation ? defaults.activation : "silu", true);
+    kind->attention_dropout = bp_import_dropout(import, "attention_dropout", false);
+    model->tie_word_embeddings = bp_import_tied(import, defaults.tied);
+}
+
+void bp_import_attention_bias(struct bp_import *import, bool fallback)
+{
+    static const char key[] = "attention_bias";
+    struct bp_kind *kind = &import->model.kinds[0];
+    kind->qkv_bias = kind->output_bias = bp_import_flag(import, key, fallback);
+    if (kind->qkv_bias && !kind->mlp_bias)
+        bp_import_refuse(import, key, "a bias of the attention but not of the MLP");
+}
+
+/* The newer configs put the rotary embedding's share of the head into an object, under two names. */
+static const char *const rope_keys[] = {"rope_parameters", "rope_scaling"};
+static const char share_key[] = "partial_rotary_factor";
+
+static const json_t *share_within(const struct bp_import *import, const char *key)
+{
+    const json_t *rope = bp_import_peek(import, key);
+    const json_t *share = json_is_object(rope) ? json_object_get(rope, share_key) : NULL;
+    return json_is_null(share) ? NULL : share;
+}
+
+static bool is_whole(double share)
+{
+    return !(share < 1 || share > 1);
+}
+
+static void refuse_share_within(struct bp_import *import, const char *key)
+{
+    const json_t *share = share_within(import, key);
+    if (!share)
+        return;
+    bp_import_value(import, key);
+    if (json_is_number(share) && is_whole(json_number_value(share)))
+        return;
+    struct bp_reader rope = bp_reader_object(&import->reader, key, false);
+    bp_reader_problem(&rope, BP_E_unsupported_feature, share_key,
+                      "a rotary embedding of part of the head is not modelled");
+}
+
+void bp_import_refuse_rope_shares(struct bp_import *import)
+{
+    for (size_t i = 0; i < sizeof rope_keys / sizeof *rope_keys; i++)
+        refuse_share_within(import, rope_keys[i]);
+}
+
+static void rotate(struct bp_import *import, double share)
+{
+    struct bp_kind *kind = &import->model.kinds[0];
+    if (share >= 0 && share <= 1)
+        kind->rotary_dim = (uint64_t)((double)kind->head_dim * share); /* the classes round down, in doubles */
+}
+
+void bp_import_rotary(struct bp_import *import, const char *key, double fallback)
+{
+    const json_t *value = key ? bp_import_value(import, key) : NULL, *within = share_within(import, rope_keys[0]);
+    if (!within)
+        within = share_within(import, rope_keys[1]);
+    if (!value && within) { /* bp_import_refuse_rope_shares says what is wrong with it */
+        rotate(import, json_number_value(within));
+        return;
+    }
+    if (!value && key)
+        bp_import_value_or_assumed(import, key);
+    if (value && !json_is_number(value)) {
+        bp_reader_problem(&import->reader, BP_E_wrong_type, key, "must be a number");
+        return;
+    }
+    double share = value ? json_number_value(value) : fallback;
+    rotate(import, share);
+    if (key && !is_whole(share))
+        bp_import_refuse(import, key, "a rotary embedding of part of the head");
+}
+
+bool bp_import_window(struct bp_import *import, uint64_t window_by_default, bool used_by_default)
+{
+    static const char key[] = "sliding_window", use_key[] = "use_sliding_window";
+    /* Of the two keys a class need not have both: what is not there is assumed only where it decides something. */
+    const json_t *given = bp_import_peek(import, key);
+    bool has_window = given ? bp_import_value(import, key) != NULL : window_by_default > 0;
+    uint64_t window = window_by_default;
+    if (json_is_integer(given))
+        window = bp_reader_uint(&import->reader, key, 1, BP_JSON_INT_MAX, 0);
+    else if (has_window && given)
+        bp_reader_problem(&import->reader, BP_E_wrong_type, key, "must be an integer or null");
+    if (!has_window)
+        return false;
+    bool used =
+        bp_import_value(import, use_key) ? bp_reader_bool(&import->reader, use_key, used_by_default) : used_by_default;
+    if (!used_by_default && !bp_import_peek(import, use_key))
+        bp_import_value_or_assumed(import, use_key);
+    if (!given && used)
+        bp_import_value_or_assumed(import, key);
+    if (used) {
+        bp_import_refuse(import, key, "a sliding window");
+        import->model.kinds[0].window = window;
+    }
+    return used;
+}
+
+void bp_import_experts(struct bp_import *import, const struct bp_import_experts *keys)
+{
+    struct bp_kind *kind = &import->model.kinds[0];
+    uint64_t count = bp_import_count(import, keys->count_key, keys->count);
+    uint64_t taken = keys->taken || !count ? bp_import_size(import, keys->taken_key, keys->taken)
+                                           : bp_import_required(import, keys->taken_key);
+    uint64_t width = bp_import_size(import, keys->width_key, keys->width);
+    if (!count)
+        return;
+    if (taken > count)
+        bp_reader_problem(&import->reader, BP_E_out_of_range, keys->taken_key, "there are %llu experts",
+                          (unsigned long long)count);
+    kind->num_experts = count;
+    kind->experts_per_token = taken;
+    kind->expert_intermediate_size = width;
+    bp_import_refuse(import, keys->count_key, "a mixture of experts");
+}
+
+void bp_import_next_token_layers(struct bp_import *import)
+{
+    static const char key[] = "num_nextn_predict_layers", switch_key[] = "mtp";
+    bool counted = bp_import_value(import, switch_key) && bp_reader_bool(&import->reader, switch_key, false);
+    if (!counted) {
+        bp_import_spare(import, key);
+        return;
+    }
+    import->model.num_nextn_predict_layers = bp_import_count(import, key, 0);
+    if (import->model.num_nextn_predict_layers)
+        bp_import_refuse(import, switch_key, "prediction of several tokens");
+}
