@@ -171,8 +171,7 @@ static bool add_group(json_t *rows, const char *label, const json_t *group)
     const char *name;
     json_t *value;
     bool added = true;
-    json_object_foreach((json_t *)(uintptr_t)group, name, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)group, name, value) {
         struct bp_buf key = {0};
         bp_buf_addf(&key, "%s %s", label, name);
         added = added && json_object_set(rows, bp_buf_string(&key), value) == 0 && !key.failed;
