@@ -172,6 +172,7 @@ END_TEST
 static const char *const bad_arguments[][3] = {
     {"--no-such-option", NULL},    {"--workers", "0", NULL}, {"--listen", "nowhere", NULL},
     {"--log-level", "loud", NULL}, {"--queue", NULL},        {"--config", "/nonexistent/file.ini", NULL},
+    {"--dry-run", NULL},
 };
 
 START_TEST(test_lifecycle__a_bad_command_line_is_a_usage_error)
@@ -189,6 +190,20 @@ START_TEST(test_lifecycle__a_database_that_cannot_be_opened_is_an_error)
 {
     const char *log = keep_text("%s/other", server.directory);
     ck_assert_int_eq(server_refuses(keep_text("%s/no/such/directory.db", server.directory), log, NULL), 1);
+}
+END_TEST
+
+START_TEST(test_lifecycle__a_schema_is_brought_up_to_date_without_serving)
+{
+    static const char *const dry[] = {"--dry-run", "--migrate", NULL}, *const migrate[] = {"--migrate", NULL};
+    const char *log = keep_text("%s/other", server.directory), *database = keep_text("%s/new.db", server.directory);
+    struct stat status;
+    ck_assert_int_eq(server_refuses(database, log, dry), 0);
+    ck_assert_int_eq(stat(database, &status), -1);
+    ck_assert_int_eq(server_refuses(database, log, migrate), 0);
+    ck_assert_int_eq(stat(database, &status), 0);
+    /* Not the database of a daemon that runs. */
+    ck_assert_int_eq(server_refuses(server.database, log, migrate), 1);
 }
 END_TEST
 
@@ -317,6 +332,7 @@ Suite *suite_lifecycle(void)
     tcase_add_test(tcase, test_lifecycle__a_full_queue_says_to_come_again);
     tcase_add_test(tcase, test_lifecycle__a_unix_socket_is_for_owner_and_group);
     tcase_add_test(tcase, test_lifecycle__a_configuration_file_is_read_and_checked);
+    tcase_add_test(tcase, test_lifecycle__a_schema_is_brought_up_to_date_without_serving);
     tcase_add_test(tcase, test_lifecycle__interrupt_stops_as_terminate_does);
     return suite;
 }
