@@ -100,14 +100,8 @@ const struct bp_pass bp_plan_transformer_inference = {
     .summary = "Reifies the distributed inference work as portable tasks, with weights, KV state and a conservative "
                "workspace.",
     .formula_source = "work conservation, conservative unfused workspace",
-    .theory = theory,
-    .references = references,
-    .n_references = sizeof references / sizeof *references,
     .bindings = 0,
     .applies = applies,
     .run = run,
-    .checks = checks,
-    .n_checks = sizeof checks / sizeof *checks,
-    .laws = law_groups,
-    .n_laws = sizeof law_groups / sizeof *law_groups,
+    BP_PASS_TABLES,
 };
