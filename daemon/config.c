@@ -200,7 +200,10 @@ static int read_option(struct reading *reading, char *const *argv, int i)
         return 1;
     }
     if (flag >= 0 && !flags[flag].argument) {
-        reading->config->action = flags[flag].action;
+        if (flags[flag].action == BP_ACTION_DRY_RUN)
+            reading->config->dry_run = true;
+        else
+            reading->config->action = flags[flag].action;
         if (equals)
             bp_problems_add(reading->problems, BP_E_config_invalid, argument, "takes no value");
         return 1;
@@ -236,6 +239,8 @@ void bp_daemon_config_read(int argc, char *const *argv, struct bp_daemon_config 
             i++;
         }
     }
+    if (ret->dry_run && ret->action != BP_ACTION_MIGRATE)
+        bp_problems_add(problems, BP_E_config_invalid, "--dry-run", "goes with --migrate");
     if (reading.file)
         read_file(&reading);
     for (int i = 0; i < N_KEYS; i++) {

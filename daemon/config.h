@@ -12,11 +12,21 @@
 #include "common/base/err.h"
 #include "daemon/log.h"
 
-enum bp_config_action { BP_ACTION_RUN, BP_ACTION_CHECK, BP_ACTION_VERSION, BP_ACTION_HELP };
+/* What to do; the last one given counts. Dry run is no action of its own: it qualifies the migration. */
+enum bp_config_action {
+    BP_ACTION_RUN,
+    BP_ACTION_CHECK,
+    BP_ACTION_VERIFY,
+    BP_ACTION_MIGRATE,
+    BP_ACTION_DRY_RUN,
+    BP_ACTION_VERSION,
+    BP_ACTION_HELP
+};
 
 /* Plain data, no ownership. */
 struct bp_daemon_config {
-    enum bp_config_action action;
+    enum bp_config_action action;   /* never BP_ACTION_DRY_RUN */
+    bool dry_run;                   /* only with BP_ACTION_MIGRATE */
     struct sockaddr_storage listen; /* a loopback address */
     socklen_t listen_size;
     char listen_host[64]; /* as it stands in a URL: 127.0.0.1, [::1] */

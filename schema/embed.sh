@@ -18,7 +18,7 @@ echo "/* Written by schema/embed.sh. */"
 echo '#include "common/base/embedded.h"'
 i=0
 for file in "$@"; do
-    echo "static const unsigned char file_$i[] = {"
+    echo "static const unsigned char file_${i}[] = {"
     od -An -v -tx1 "$file" | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'
     echo "0};"
     i=$((i + 1))

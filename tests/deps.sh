@@ -34,6 +34,7 @@ test -e /usr/share/i18n/locales/de_DE;locales
 rows_node='
 node -e "process.exit(parseInt(process.version.slice(1)) < 18 ? 1 : 0)";nodejs
 command -v npm;npm
+test -e /etc/ssl/certs/ca-certificates.crt;ca-certificates
 '
 
 missing_of() {

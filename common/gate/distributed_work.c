@@ -296,7 +296,8 @@ static void expect_collective_row(struct bp_gate *gate, uint32_t i, const struct
                    bp_gate_path(gate, "/layers/%u/activation_bytes", i), "it is not what the collective would keep");
 }
 
-/* Of a dropout the mask is kept, a byte an element; of a sum one input, which is as large as the output. */
+/* Of a dropout the mask is kept, a byte an element; of a sum one input, which is as large as the output. A fork has no
+ * output, and its activation is held to its gradient. */
 static void expect_row(struct bp_gate *gate, uint32_t i, const struct bp_distributed_layer *layer,
                        const struct row *row)
 {
@@ -307,7 +308,7 @@ static void expect_row(struct bp_gate *gate, uint32_t i, const struct bp_distrib
                                             : bp_mul(&calc, row->inputs, gate->symbols->e);
     BP_GATE_EXPECT(gate, layer->output.n == output, BP_E_structure_violated,
                    bp_gate_path(gate, "/layers/%u/output_bytes", i), "it is not what a rank holds of the output");
-    BP_GATE_EXPECT(gate, layer->activation.n == activation, BP_E_structure_violated,
+    BP_GATE_EXPECT(gate, !row->forward || layer->activation.n == activation, BP_E_structure_violated,
                    bp_gate_path(gate, "/layers/%u/activation_bytes", i), "it is not what a rank holds of the inputs");
 }
 
@@ -339,7 +340,7 @@ void bp_gate_check_activations(struct bp_gate *gate)
             expect_nothing_kept(gate, i, &view.ir->layers[i]);
         else if (collective[i])
             expect_collective_row(gate, i, &view.ir->layers[i]);
-        else if (view.rows[i].forward)
+        else
             expect_row(gate, i, &view.ir->layers[i], &view.rows[i]);
     }
 }

@@ -244,6 +244,24 @@ static void check_capabilities(struct bp_gate *gate)
                        "it is not the capability that the engine, the row or the collective asks for");
 }
 
+/* What a plan sums up of its tasks is stated as JSON integers too. */
+static void check_totals(struct bp_gate *gate)
+{
+    const struct bp_portable_ir *ir = target(gate);
+    struct bp_bytes totals[3] = {{0}};
+    struct bp_ops operations = {0};
+    struct bp_calc calc = {0};
+    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+        const struct bp_work *work = &ir->tasks[i].work;
+        const struct bp_bytes bytes[] = {work->read, work->write, work->message};
+        operations = bp_ops_add(&calc, operations, work->operations);
+        for (size_t j = 0; j < BP_GATE_COUNT(bytes); j++)
+            totals[j] = bp_bytes_add(&calc, totals[j], bytes[j]);
+    }
+    BP_GATE_EXPECT(gate, bp_calc_ok(&calc), BP_E_quantity_overflow, "/workload",
+                   "the operations or bytes of the block are too many to be stated exactly");
+}
+
 #define S BP_CHECK_STRUCTURE
 static const struct bp_check rows[] = {
     {"portable.ids", S, "Every id is made of the distributed snapshot, the place and the name or role.", check_ids},
@@ -264,5 +282,6 @@ static const struct bp_check rows[] = {
     {"portable.resources", S, "Resource requirements are the projections of the work vector.", check_resources},
     {"portable.capabilities", S, "A task asks for the capability of its engine, row or collective.",
      check_capabilities},
+    {"portable.totals", BP_CHECK_CAPACITY, "The totals of the block can be stated as JSON integers.", check_totals},
 };
 const struct bp_check_group bp_portable_checks = BP_GATE_GROUP(rows);

@@ -11,28 +11,29 @@
 const struct bp_catalogue_row bp_catalogue[] = {
     {"deepseek-v3",
      JSON({"huggingface":
-         {"architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "auto_map":
-          {"AutoConfig": "configuration_deepseek.DeepseekV3Config", "AutoModel": "modeling_deepseek.DeepseekV3Model",
+         {"architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+          "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config",
+          "AutoModel": "modeling_deepseek.DeepseekV3Model",
           "AutoModelForCausalLM": "modeling_deepseek.DeepseekV3ForCausalLM"}, "bos_token_id": 0, "eos_token_id": 1,
-          "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu", "hidden_size": 7168, "initializer_range":
-          0.02, "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 163840, "model_type":
-          "deepseek_v3", "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256,
-          "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 128, "num_experts_per_tok": 8,
-          "num_hidden_layers": 61, "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "q_lora_rank": 1536,
-          "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "quantization_config": {"activation_scheme": "dynamic",
-          "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128]}, "rms_norm_eps": 1e-06,
-          "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
-          "original_max_position_embeddings": 4096, "type": "yarn"}, "rope_theta": 10000, "routed_scaling_factor":
-          2.5, "scoring_func": "sigmoid", "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
-          "torch_dtype": "bfloat16", "transformers_version": "4.33.1", "use_cache": true, "v_head_dim": 128,
-          "vocab_size": 129280}}),
+          "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu", "hidden_size": 7168,
+          "initializer_range": 0.02, "intermediate_size": 18432, "kv_lora_rank": 512,
+          "max_position_embeddings": 163840, "model_type": "deepseek_v3", "moe_intermediate_size": 2048,
+          "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
+          "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61, "num_key_value_heads": 128,
+          "num_nextn_predict_layers": 1, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+          "quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+          "weight_block_size": [128, 128]}, "rms_norm_eps": 1e-06, "rope_scaling": {"beta_fast": 32, "beta_slow": 1,
+          "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+          "type": "yarn"}, "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
+          "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc", "torch_dtype": "bfloat16",
+          "transformers_version": "4.33.1", "use_cache": true, "v_head_dim": 128, "vocab_size": 129280}}),
      "671026419200",
      "config.json of deepseek-ai/DeepSeek-V3"},
     {"falcon-7b",
      JSON({"huggingface":
          {"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71,
-          "multi_query": true, "new_decoder_architecture": false, "parallel_attn": true, "bias": false, "vocab_size":
-          65024}}),
+          "multi_query": true, "new_decoder_architecture": false, "parallel_attn": true, "bias": false,
+          "vocab_size": 65024}}),
      "6921720704",
      "config.json of tiiuae/falcon-7b, the keys that matter"},
     {"gemma-2-9b",
@@ -44,21 +45,22 @@ const struct bp_catalogue_row bp_catalogue[] = {
      "config.json of google/gemma-2-9b, the keys that matter"},
     {"gpt-oss-120b",
      JSON({"huggingface":
-         {"architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0, "eos_token_id":
-          200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
-          "initial_context_length": 4096, "initializer_range": 0.02, "intermediate_size": 2880, "layer_types":
-          ["sliding_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention",
-          "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+         {"architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+          "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
+          "initial_context_length": 4096, "initializer_range": 0.02, "intermediate_size": 2880,
+          "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention",
           "sliding_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention",
           "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention",
           "sliding_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention",
           "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention",
           "sliding_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention",
-          "full_attention"], "max_position_embeddings": 131072, "model_type": "gpt_oss", "num_attention_heads": 64,
-          "num_experts_per_tok": 4, "num_hidden_layers": 36, "num_key_value_heads": 8, "num_local_experts": 128,
-          "output_router_logits": false, "pad_token_id": 199999, "quantization_config": {"modules_to_not_convert":
-          ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"], "quant_method":
-          "mxfp4"}, "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+          "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+          "sliding_attention", "full_attention"], "max_position_embeddings": 131072, "model_type": "gpt_oss",
+          "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 36, "num_key_value_heads": 8,
+          "num_local_experts": 128, "output_router_logits": false, "pad_token_id": 199999,
+          "quantization_config": {"modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+          "model.embed_tokens", "lm_head"], "quant_method": "mxfp4"}, "rms_norm_eps": 1e-05,
+          "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
           "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false}, "rope_theta": 150000,
           "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0, "tie_word_embeddings": false,
           "transformers_version": "4.55.0.dev0", "use_cache": true, "vocab_size": 201088}}),
@@ -151,11 +153,11 @@ const struct bp_catalogue_row bp_catalogue[] = {
      JSON({"huggingface":
          {"architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,
           "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
-          "max_position_embeddings": 32768, "model_type": "mixtral", "num_attention_heads": 32, "num_experts_per_tok":
-          2, "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
-          "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02, "sliding_window": null,
-          "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.36.0.dev0", "use_cache":
-          true, "vocab_size": 32000}}),
+          "max_position_embeddings": 32768, "model_type": "mixtral", "num_attention_heads": 32,
+          "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8,
+          "output_router_logits": false, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
+          "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+          "transformers_version": "4.36.0.dev0", "use_cache": true, "vocab_size": 32000}}),
      "46702792704",
      "config.json of mistralai/Mixtral-8x7B-v0.1"},
     {"phi-2",
@@ -180,14 +182,14 @@ const struct bp_catalogue_row bp_catalogue[] = {
     {"qwen3-235b-a22b",
      JSON({"huggingface":
          {"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
-          "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128, "hidden_act":
-          "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288,
+          "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128,
+          "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288,
           "max_position_embeddings": 40960, "max_window_layers": 94, "mlp_only_layers": [], "model_type": "qwen3_moe",
           "moe_intermediate_size": 1536, "norm_topk_prob": true, "num_attention_heads": 64, "num_experts": 128,
           "num_experts_per_tok": 8, "num_hidden_layers": 94, "num_key_value_heads": 4, "output_router_logits": false,
           "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001,
-          "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version":
-          "4.51.0", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936}}),
+          "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+          "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936}}),
      "235093634560",
      "config.json of Qwen/Qwen3-235B-A22B"},
     {"qwen3-32b",

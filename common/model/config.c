@@ -75,7 +75,7 @@ static void refuse_beyond_form(struct bp_import *import, size_t first)
         bp_import_refuse(import, "model_type", beyond);
 }
 
-/* What is known of a method beyond its name. A block of 0 columns is a whole tensor. */
+/* What is known of a method beyond its name. */
 static const struct bp_quantisation methods[] = {
     {.method = "fp8", .element_bits = 8, .scale_bits = 32},
     {.method = "mxfp4", .element_bits = 4, .scale_bits = 8, .block_rows = 1, .block_columns = 32, .experts_only = true},

@@ -12,11 +12,12 @@
 #include "common/model/model.h"
 
 /* How the checkpoint stores its linears when not as one number an element: a scale for each block of so many rows and
- * columns. Counts stay those of the logical elements. */
+ * columns, or one a tensor. Counts stay those of the logical elements. */
 struct bp_quantisation {
-    const char *method;                                           /* as the config calls it; NULL: none */
-    uint64_t element_bits, scale_bits, block_rows, block_columns; /* 0 where this method's are not known */
-    bool experts_only;                                            /* else all linears of the blocks but the router */
+    const char *method;                 /* as the config calls it; NULL: none */
+    uint64_t element_bits, scale_bits;  /* 0: what this method stores is not known here */
+    uint64_t block_rows, block_columns; /* 0: the whole tensor */
+    bool experts_only;                  /* else all linears of the blocks but the router */
 };
 
 /* A feature that is described and counted but not planned. */

@@ -25,14 +25,17 @@ static void sparse_layers(struct bp_import *import)
         bp_import_value_or_assumed(import, "mlp_only_layers");
 }
 
-/* In Qwen's mixtures a window that is switched on is every layer's, unless layer_types says which. */
-static void sparse_window(struct bp_import *import)
+/* A window that is switched on is that of the layers which layer_types lists. Without the list qwen2_moe has it in
+ * every other of the first `max_window_layers`, which the class makes of its configs; qwen3_moe in all. */
+static void sparse_window(struct bp_import *import, bool every_other)
 {
     if (!bp_import_window(import, 4096, false) || !import->layers)
         return;
     if (bp_import_layer_types(import, "sliding_attention"))
         return;
-    for (uint64_t i = 0; i < import->model.num_hidden_layers; i++)
+    uint64_t n = import->model.num_hidden_layers,
+             most = every_other ? bp_import_count(import, "max_window_layers", 28) : n;
+    for (uint64_t i = 0; i < n && i < most; i += every_other ? 2 : 1)
         import->layers[i] |= BP_LAYER_LOCAL;
 }
 
@@ -46,7 +49,7 @@ void bp_qwen2_moe_for_causal_lm(struct bp_import *import)
     kind->shared_intermediate_size = bp_import_size(import, "shared_expert_intermediate_size", 5632);
     kind->shared_gate = true;
     sparse_layers(import);
-    sparse_window(import);
+    sparse_window(import, true);
 }
 
 void bp_qwen3_moe_for_causal_lm(struct bp_import *import)
@@ -58,7 +61,7 @@ void bp_qwen3_moe_for_causal_lm(struct bp_import *import)
                       &(struct bp_import_experts){bp_import_spelling(import, "num_experts", "num_local_experts"), 128,
                                                   "num_experts_per_tok", 8, "moe_intermediate_size", 768});
     sparse_layers(import);
-    sparse_window(import);
+    sparse_window(import, false);
 }
 
 void bp_gpt_oss_for_causal_lm(struct bp_import *import)

@@ -259,15 +259,9 @@ const struct bp_pass bp_distribute_transformer_inference = {
     .summary = "Expands one prefill or decode phase of a block into the compute and collective tasks of one "
                "tensor-parallel rank.",
     .formula_source = "Transformer, Megatron-LM, FlashAttention implementation boundary",
-    .theory = theory,
-    .references = references,
-    .n_references = sizeof references / sizeof *references,
     .bindings = BP_BINDING_WORKLOAD | BP_BINDING_STRATEGY,
     .applies = applies,
     .run = run,
     .runs_twice = true,
-    .checks = checks,
-    .n_checks = sizeof checks / sizeof *checks,
-    .laws = law_groups,
-    .n_laws = sizeof law_groups / sizeof *law_groups,
+    BP_PASS_TABLES,
 };

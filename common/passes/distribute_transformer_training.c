@@ -195,6 +195,55 @@ static void compare_recompute(struct bp_gate *gate)
     bp_gate_equal(gate, "/tasks", &calc, expected, again);
 }
 
+/* What each row kind does on the vector engine, per element: forward, activation gradient, weight gradient. */
+struct vector_work {
+    unsigned forward, activation_gradient, weight_gradient;
+};
+
+static void compare_vector_work(struct bp_gate *gate)
+{
+    static const struct vector_work norms[] = {[BP_NORM_LAYERNORM] = {9, 14, 7}, [BP_NORM_RMSNORM] = {4, 8, 4}},
+                                    activations[] = {[BP_ACTIVATION_GELU] = {8, 13, 0},
+                                                     [BP_ACTIVATION_RELU] = {1, 1, 0},
+                                                     [BP_ACTIVATION_SWIGLU] = {9, 15, 0},
+                                                     [BP_ACTIVATION_GEGLU] = {9, 15, 0}},
+                                    softmax = {5, 8, 0}, dropout = {1, 1, 0}, residual = {1, 0, 0}, fork = {0, 1, 0};
+    const struct bp_symbols *s = gate->symbols;
+    const struct bp_model *model = &gate->request->model;
+    const struct bp_kind *kind = &model->kinds[0];
+    struct bp_calc calc = {0};
+    bp_u128 n = BP_PROD(&calc, s->B, s->h_l, s->S, s->S), Xs2 = bp_mul(&calc, 2, s->Xs);
+    bp_u128 heads = BP_PROD(&calc, s->B, s->S, s->d, bp_add(&calc, s->h_l, s->k_l));
+    const struct {
+        struct vector_work work;
+        bp_u128 elements;
+    } kinds[] = {
+        {norms[model->norm], bp_add(&calc, Xs2, kind->qk_norm ? heads : 0)},
+        {activations[kind->activation], bp_div(&calc, BP_PROD(&calc, s->B, s->S, s->F), s->t)},
+        {softmax, n},
+        {dropout, bp_add(&calc, kind->attention_dropout ? n : 0, kind->hidden_dropout ? Xs2 : 0)},
+        {residual, Xs2},
+        {fork, BP_SUM(&calc, Xs2, bp_mul(&calc, 2, s->X), s->gated ? s->X : 0)},
+    };
+    bp_u128 forward = 0, activation_gradient = 0, weight_gradient = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        forward = bp_add(&calc, forward, bp_mul(&calc, kinds[i].work.forward, kinds[i].elements));
+        activation_gradient =
+            bp_add(&calc, activation_gradient, bp_mul(&calc, kinds[i].work.activation_gradient, kinds[i].elements));
+        weight_gradient =
+            bp_add(&calc, weight_gradient, bp_mul(&calc, kinds[i].work.weight_gradient, kinds[i].elements));
+    }
+    const struct {
+        enum bp_phase phase;
+        bp_u128 expected;
+    } phases[] = {{BP_PHASE_FORWARD, forward},
+                  {BP_PHASE_ACTIVATION_GRADIENT, activation_gradient},
+                  {BP_PHASE_WEIGHT_GRADIENT, weight_gradient}};
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+        bp_gate_equal(gate, "/tasks", &calc, phases[i].expected,
+                      bp_law_engine_operations(gate, &calc, BP_ENGINE_VECTOR, phases[i].phase));
+}
+
 static bool keeps_rows(const struct bp_gate *gate)
 {
     return gate->request->strategy.recompute != BP_RECOMPUTE_FULL;
@@ -322,6 +371,10 @@ static const struct bp_law laws[] = {
      compare_mlp},
     {"law.backward", "W_{\\mathrm{agrad}} + W_{\\mathrm{wgrad}} = 2W_{\\mathrm{fwd}} \\text{ on the matrix engine}",
      "every block", "Narayanan et al., appendix", bp_law_always, compare_backward},
+    {"law.vector_work",
+     "\\sum_{\\mathrm{vector}} F = \\sum_{\\mathrm{kind}} (f, b, w)_{\\mathrm{kind}} \\cdot n_{\\mathrm{kind}} \\text{ "
+     "forward, for activation and for weight gradients}",
+     "every block", "docs/formulas.md, row kinds", bp_law_always, compare_vector_work},
     {"law.recompute",
      "W_{\\mathrm{again}} = W_{\\mathrm{fwd}} \\text{ full},\\ n(2d + 5 + [\\mathrm{dropout}]) \\text{ selective},\\ "
      "\\text{plus the MLP activation where asked}",
@@ -366,22 +419,16 @@ static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct
 
 const struct bp_pass bp_distribute_transformer_training = {
     .name = "distribute-transformer-training",
-    .revision = 1,
+    .revision = 2,
     .source = BP_STAGE_MODEL,
     .target = BP_STAGE_DISTRIBUTED,
     .rule = RULE,
     .title = "Training distribution",
     .summary = "Expands one training block into the compute and collective tasks of one tensor-parallel rank.",
     .formula_source = "Megatron-LM, selective recomputation",
-    .theory = theory,
-    .references = references,
-    .n_references = sizeof references / sizeof *references,
     .bindings = BP_BINDING_WORKLOAD | BP_BINDING_STRATEGY,
     .applies = applies,
     .run = run,
     .runs_twice = true,
-    .checks = checks,
-    .n_checks = sizeof checks / sizeof *checks,
-    .laws = law_groups,
-    .n_laws = sizeof law_groups / sizeof *law_groups,
+    BP_PASS_TABLES,
 };

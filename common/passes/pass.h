@@ -47,6 +47,12 @@ struct bp_pass {
     size_t n_laws;
 };
 
+/* The tables of a pass's file, which have these names in every one. */
+#define BP_PASS_TABLES                                                                                                 \
+    .theory = theory, .references = references, .n_references = sizeof references / sizeof *references,                \
+    .checks = checks, .n_checks = sizeof checks / sizeof *checks, .laws = law_groups,                                  \
+    .n_laws = sizeof law_groups / sizeof *law_groups
+
 extern const struct bp_pass bp_distribute_transformer_training, bp_distribute_transformer_inference,
     bp_plan_transformer_training, bp_plan_transformer_inference, bp_bind_reference_queue, bp_bind_reference_slot;
 

@@ -66,7 +66,7 @@ static void compare_capacity(struct bp_gate *gate)
         [BP_BUFFER_WORKSPACE] = bp_add(&calc, D, bp_mul(&calc, largest, s->e)),
     };
     for (uint32_t i = 0; i < target->n_buffers; i++)
-        if (target->buffers[i].role != BP_BUFFER_WEIGHTS)
+        if (target->buffers[i].role < BP_BUFFER_ROLE_N && target->buffers[i].role != BP_BUFFER_WEIGHTS)
             bp_gate_equal(gate, "/buffers", &calc, expected[target->buffers[i].role], target->buffers[i].size.n);
 }
 
@@ -92,7 +92,7 @@ static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct
 
 const struct bp_pass bp_plan_transformer_inference = {
     .name = "plan-transformer-inference",
-    .revision = 1,
+    .revision = 2,
     .source = BP_STAGE_DISTRIBUTED,
     .target = BP_STAGE_PORTABLE,
     .rule = RULE,
@@ -100,14 +100,8 @@ const struct bp_pass bp_plan_transformer_inference = {
     .summary = "Reifies the distributed inference work as portable tasks, with weights, KV state and a conservative "
                "workspace.",
     .formula_source = "work conservation, conservative unfused workspace",
-    .theory = theory,
-    .references = references,
-    .n_references = sizeof references / sizeof *references,
     .bindings = 0,
     .applies = applies,
     .run = run,
-    .checks = checks,
-    .n_checks = sizeof checks / sizeof *checks,
-    .laws = law_groups,
-    .n_laws = sizeof law_groups / sizeof *law_groups,
+    BP_PASS_TABLES,
 };

@@ -105,21 +105,15 @@ static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct
 
 const struct bp_pass bp_plan_transformer_training = {
     .name = "plan-transformer-training",
-    .revision = 1,
+    .revision = 2,
     .source = BP_STAGE_DISTRIBUTED,
     .target = BP_STAGE_PORTABLE,
     .rule = RULE,
     .title = "Training plan",
     .summary = "Reifies the distributed training work as portable tasks with exact workloads, resources and buffers.",
     .formula_source = "work-conserving map of the derived Transformer work vectors",
-    .theory = theory,
-    .references = references,
-    .n_references = sizeof references / sizeof *references,
     .bindings = 0,
     .applies = applies,
     .run = run,
-    .checks = checks,
-    .n_checks = sizeof checks / sizeof *checks,
-    .laws = law_groups,
-    .n_laws = sizeof law_groups / sizeof *law_groups,
+    BP_PASS_TABLES,
 };

@@ -332,27 +332,38 @@ int bp_portable_block(const struct bp_pass_input *input, const char *rule, struc
     return 0;
 }
 
+/* sum_i w_i by phase. */
+enum { F, R, W, M, VECTOR };
+struct phase_sums {
+    bp_u128 at[BP_PHASE_N][VECTOR];
+};
+
+static void add_to_phase(struct bp_gate *gate, struct bp_calc *calc, struct phase_sums *sums, enum bp_phase phase,
+                         const struct bp_work *work)
+{
+    const bp_u128 vector[VECTOR] = {work->operations.n, work->read.n, work->write.n, work->message.n};
+    if ((unsigned)phase >= BP_PHASE_N) {
+        bp_gate_finding(gate, BP_E_law_violated, "/tasks", "a task is of no phase");
+        return;
+    }
+    for (size_t i = 0; i < VECTOR; i++)
+        sums->at[phase][i] = bp_add(calc, sums->at[phase][i], vector[i]);
+}
+
 /* sum_i w_i of the source = sum_i w_i of the target, phase by phase. */
 static void compare_conservation(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *source = gate->source.as.distributed;
     const struct bp_portable_ir *target = gate->target.as.portable;
-    enum { F, R, W, M, N };
-    bp_u128 sums[2][BP_PHASE_N][N] = {0};
+    struct phase_sums before = {0}, after = {0};
     struct bp_calc calc = {0};
-    for (size_t side = 0; side < 2; side++) {
-        uint32_t n = side ? target->n_tasks : source->n_tasks;
-        for (uint32_t i = 0; i < n; i++) {
-            const struct bp_work *work = side ? &target->tasks[i].work : &source->tasks[i].work;
-            bp_u128 *sum = sums[side][side ? target->tasks[i].phase : source->tasks[i].phase];
-            const bp_u128 vector[N] = {work->operations.n, work->read.n, work->write.n, work->message.n};
-            for (size_t j = 0; j < N; j++)
-                sum[j] = bp_add(&calc, sum[j], vector[j]);
-        }
-    }
+    for (uint32_t i = 0; i < source->n_tasks; i++)
+        add_to_phase(gate, &calc, &before, source->tasks[i].phase, &source->tasks[i].work);
+    for (uint32_t i = 0; i < target->n_tasks; i++)
+        add_to_phase(gate, &calc, &after, target->tasks[i].phase, &target->tasks[i].work);
     for (size_t phase = 0; phase < BP_PHASE_N; phase++)
-        for (size_t j = 0; j < N; j++)
-            bp_gate_equal(gate, "/tasks", &calc, sums[0][phase][j], sums[1][phase][j]);
+        for (size_t i = 0; i < VECTOR; i++)
+            bp_gate_equal(gate, "/tasks", &calc, before.at[phase][i], after.at[phase][i]);
 }
 
 static void compare_projections(struct bp_gate *gate)

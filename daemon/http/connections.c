@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TICK_MS = 250 };
@@ -91,10 +92,10 @@ static void set_deadline(struct bp_connection *connection, unsigned seconds)
     connection->deadline = bp_clock_ns() + (connection->hung_up ? BP_HUNG_UP_SECONDS : seconds) * second;
 }
 
-void bp_connection_set_deadline(struct bp_connection *connection, unsigned seconds)
+void bp_connection_arriving(struct bp_connection *connection)
 {
     pthread_mutex_lock(&connection->all->lock);
-    set_deadline(connection, seconds);
+    set_deadline(connection, BP_ARRIVAL_SECONDS);
     pthread_mutex_unlock(&connection->all->lock);
 }
 
@@ -103,6 +104,7 @@ static void end_wait(struct bp_connection *connection)
 {
     struct bp_connections *all = connection->all;
     connection->waiting = false;
+    set_deadline(connection, BP_DELIVERY_SECONDS);
     all->n_waiting--;
     all->resume(connection->handle);
 }
@@ -126,6 +128,7 @@ bool bp_connection_begin(struct bp_connection *connection)
     bool may = !all->draining;
     connection->call.waiter = (struct bp_waiter){.wake = on_wake};
     connection->active = true;
+    set_deadline(connection, BP_DELIVERY_SECONDS);
     all->n_active++;
     pthread_mutex_unlock(&all->lock);
     return may;
@@ -212,6 +215,8 @@ static void on_unix_client(struct bp_connections *connections)
     int fd = accept4(connections->unix_listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
         connections->accepted(connections->accepted_data, fd);
+    else if (errno != EAGAIN)
+        nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000 / 10}, NULL); /* no descriptors: do not spin on it */
 }
 
 static struct bp_answer *too_late(void)
@@ -249,6 +254,7 @@ static void *watch(void *data)
 {
     struct bp_connections *connections = data;
     uint64_t next_tick = 0;
+    pthread_setname_np(pthread_self(), "bp-watch");
     while (!is_stopping(connections)) {
         struct epoll_event events[64];
         int n = epoll_wait(connections->epoll, events, sizeof events / sizeof *events, TICK_MS);

@@ -77,9 +77,9 @@ void bp_connections_release(struct bp_connections *connections);
 /* HTTP thread. */
 struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle);
 void bp_connection_close(struct bp_connection *connection);
-void bp_connection_set_deadline(struct bp_connection *connection, unsigned seconds);
-bool bp_connection_begin(struct bp_connection *connection); /* the request is to be run; false when draining */
-void bp_connection_end(struct bp_connection *connection);   /* it is over, whether it had begun or not */
+void bp_connection_arriving(struct bp_connection *connection); /* a request has begun to */
+bool bp_connection_begin(struct bp_connection *connection);    /* the request is to be run; false when draining */
+void bp_connection_end(struct bp_connection *connection);      /* it is over, whether it had begun or not */
 
 /* The route gave no answer: calls `suspend` under the lock, unless the answer came already or the client is gone (then
  * false). */

@@ -17,30 +17,34 @@ static bool is_token(const char *text)
     return true;
 }
 
+/* The fields that are kept, and where; an offset of 0, which no member kept has, is nowhere. */
+static const struct {
+    const char *name;
+    size_t value, count;
+} fields[] = {
+    {"host", 0, offsetof(struct bp_head, n_host)},
+    {"content-length", offsetof(struct bp_head, content_length), offsetof(struct bp_head, n_content_length)},
+    {"transfer-encoding", offsetof(struct bp_head, transfer_encoding), offsetof(struct bp_head, n_transfer_encoding)},
+    {"expect", offsetof(struct bp_head, expect), 0},
+    {"content-type", offsetof(struct bp_head, content_type), 0},
+    {"prefer", offsetof(struct bp_head, prefer), 0},
+    {"if-none-match", offsetof(struct bp_head, if_none_match), 0},
+};
+
 void bp_head_add(struct bp_head *head, const char *name, const char *value)
 {
-    const struct {
-        const char *name, **value;
-        unsigned *count;
-    } fields[] = {
-        {"Host", NULL, &head->n_host},
-        {"Content-Length", &head->content_length, &head->n_content_length},
-        {"Transfer-Encoding", &head->transfer_encoding, &head->n_transfer_encoding},
-        {"Expect", &head->expect, NULL},
-        {"Content-Type", &head->content_type, NULL},
-        {"Prefer", &head->prefer, NULL},
-        {"If-None-Match", &head->if_none_match, NULL},
-    };
+    char *base = (char *)head;
     if (!is_token(name))
         head->bad_name = true;
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (strcasecmp(fields[i].name, name) == 0) {
-            if (fields[i].value)
-                *fields[i].value = value ? value : "";
-            if (fields[i].count)
-                ++*fields[i].count;
-            return;
-        }
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (fields[i].name[0] != (name[0] | 0x20) || strcasecmp(fields[i].name, name) != 0)
+            continue;
+        if (fields[i].value)
+            *(const char **)(void *)(base + fields[i].value) = value ? value : "";
+        if (fields[i].count)
+            ++*(unsigned *)(void *)(base + fields[i].count);
+        return;
+    }
 }
 
 int bp_head_check(const struct bp_head *head, const char *version, struct bp_err *err)

@@ -15,8 +15,8 @@
 
 /* What a head says, collected from its fields in order. Zero-initialise; borrows the values. */
 struct bp_head {
-    unsigned n_host, n_content_length, n_transfer_encoding;
     bool bad_name; /* a field's name is not a token: white space before the colon, say */
+    unsigned n_host, n_content_length, n_transfer_encoding;
     const char *content_length, *transfer_encoding, *expect, *content_type, *prefer, *if_none_match;
 };
 

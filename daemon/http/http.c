@@ -21,6 +21,9 @@
  * libmicrohttpd spins on accept. */
 enum { RESERVED_FDS = 128, FDS_WANTED = 8192, FDS_MOST = 65536 };
 
+/* libmicrohttpd's memory of one connection: the longest head that fits, and what it clears after every request. */
+static const size_t connection_memory = 16 * 1024;
+
 /* Bytes that may be allocated for all bodies together, and for all answers: clients that read slowly hold theirs. */
 static const uint64_t body_budget = UINT64_C(256) << 20, answer_budget = UINT64_C(512) << 20;
 
@@ -81,7 +84,6 @@ static enum MHD_Result deliver(struct bp_http *http, struct bp_connection *conne
     struct MHD_Response *response = response_of(answer);
     if (!response)
         return MHD_NO;
-    bp_connection_set_deadline(connection, BP_DELIVERY_SECONDS);
     bp_metrics_request(http->metrics, connection->route, answer->status);
     return MHD_queue_response(connection->handle, (unsigned)answer->status, response);
 }
@@ -246,9 +248,10 @@ static void *on_target(void *data, const char *target, struct MHD_Connection *ha
     (void)data;
     if (!connection)
         return NULL;
-    bp_connection_end(connection); /* of a request that ended before the handler saw it */
+    if (connection->target)
+        bp_connection_end(connection); /* of a request that ended before the handler saw it */
     connection->target = strdup(target);
-    bp_connection_set_deadline(connection, BP_ARRIVAL_SECONDS);
+    bp_connection_arriving(connection);
     return connection;
 }
 
@@ -375,9 +378,10 @@ static int start_daemon(struct bp_http *http, size_t n_fds, struct bp_err *err)
     MHD_set_panic_func(on_panic, NULL);
     http->daemon = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http,
-        MHD_OPTION_LISTEN_SOCKET, http->listener, MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)BP_IDLE_SECONDS, MHD_OPTION_URI_LOG_CALLBACK, on_target, http, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory, MHD_OPTION_LISTEN_SOCKET, http->listener,
+        MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)BP_IDLE_SECONDS,
+        MHD_OPTION_URI_LOG_CALLBACK, on_target, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_END);
     if (!http->daemon)
         return bp_fail(err, BP_E_network_failed, "", "the HTTP server did not start: %s", strerror(errno));
     return 0;

@@ -17,18 +17,28 @@ const char *const bp_route_names[] = {
     "none",
 };
 
+/* Whether the pattern, from `*at` on, begins with this segment; moves `*at` behind it. */
+static bool matches_segment(const char **at, const char *segment)
+{
+    while (*segment && *segment == **at) {
+        segment++;
+        ++*at;
+    }
+    return *segment == '\0' && (**at == '/' || **at == '\0');
+}
+
 static bool matches(const char *pattern, const struct bp_target_path *target, const char *captures[BP_CAPTURES_MAX])
 {
     size_t n_captures = 0;
     for (size_t i = 0; i < target->n; i++) {
         if (*pattern++ != '/')
             return false;
-        size_t n = strcspn(pattern, "/");
-        if (*pattern == '{' && n_captures < BP_CAPTURES_MAX)
+        if (*pattern == '{' && n_captures < BP_CAPTURES_MAX) {
             captures[n_captures++] = target->segments[i];
-        else if (strlen(target->segments[i]) != n || memcmp(pattern, target->segments[i], n) != 0)
+            pattern = strchr(pattern, '}') + 1;
+        } else if (!matches_segment(&pattern, target->segments[i])) {
             return false;
-        pattern += n;
+        }
     }
     return *pattern == '\0';
 }

@@ -7,6 +7,7 @@ static void *worker_main(void *data)
 {
     struct bp_worker *worker = data;
     struct bp_job *job;
+    pthread_setname_np(pthread_self(), "bp-worker");
     while ((job = bp_job_queue_pop(worker->pool->queue)) != NULL) {
         atomic_fetch_add(&worker->pool->n_busy, 1);
         job->run(job, worker);

@@ -54,6 +54,18 @@ static struct bp_answer *look_up(struct bp_service *service, struct bp_claim *cl
     return answer;
 }
 
+/* Derived plans on their way to disk take memory too: more of them than could ever wait in the queue are not begun. */
+static bool is_crowded(struct bp_service *service)
+{
+    return bp_claims_count(&service->claims) > 2 * service->queue.limit + 64;
+}
+
+static struct bp_answer *full(struct bp_service *service, const struct bp_err *err)
+{
+    bp_metrics_count(service->metrics, BP_COUNTER_QUEUE_FULL);
+    return bp_problem_of(err, NULL);
+}
+
 /* Starts the derivation. NULL when the waiter will be woken. */
 static struct bp_answer *start(struct bp_service *service, struct bp_claim *claim, struct bp_waiter *waiter)
 {
@@ -62,17 +74,17 @@ static struct bp_answer *start(struct bp_service *service, struct bp_claim *clai
         return bp_problem_of(&err, NULL);
     if (waiter->wants_acceptance) {
         if (!bp_claims_make_durable(&service->claims, claim, service->queue.limit)) {
-            bp_metrics_count(service->metrics, BP_COUNTER_QUEUE_FULL);
-            return bp_problem_say(BP_E_queue_full, "", "%zu accepted plans are waiting already", service->queue.limit);
+            bp_fail(&err, BP_E_queue_full, "", "%zu accepted plans are waiting already", service->queue.limit);
+            return full(service, &err);
         }
         bp_plan_accept(claim, NULL);
         return NULL;
     }
-    if (bp_plan_enqueue(claim, &err) == 0)
+    if (is_crowded(service))
+        bp_fail(&err, BP_E_queue_full, "", "too many plans are on their way to disk");
+    else if (bp_plan_enqueue(claim, &err) == 0)
         return NULL;
-    if (err.code == BP_E_queue_full)
-        bp_metrics_count(service->metrics, BP_COUNTER_QUEUE_FULL);
-    return bp_problem_of(&err, NULL);
+    return err.code == BP_E_queue_full ? full(service, &err) : bp_problem_of(&err, NULL);
 }
 
 /* The claim falls before anything was begun: only its claimant can be waiting, for nobody joins but on this thread. */

@@ -9,10 +9,12 @@
 /* Durable plans begun at a time, for each worker: enough for it not to wait for their attempts to be counted. */
 enum { BEGUN_PER_WORKER = 4 };
 
-/* What the worker made, in the store's terms. Lives until the writer has it on disk. */
+/* What the worker made, in the store's terms. Lives until the writer has it on disk, and is all that does: the outcome
+ * itself, many times as large, is released before. */
 struct bp_plan_result {
     struct bp_outcome outcome;
     bool has_outcome;
+    struct bp_arena arena;
     struct bp_store_plan plan;
     struct bp_store_snapshot snapshots[BP_STAGE_N];
     struct bp_store_derivation derivations[BP_PLAN_PASSES_MAX];
@@ -34,6 +36,7 @@ void bp_plan_result_free(struct bp_plan_result *result)
     bp_answer_unref(result->refusal);
     if (result->has_outcome)
         bp_outcome_release(&result->outcome);
+    bp_arena_release(&result->arena);
     free(result);
 }
 
@@ -123,9 +126,8 @@ static const struct bp_store_evidence *evidence_of(struct bp_arena *arena, const
     return rows;
 }
 
-static int fill_snapshots(struct bp_claim *claim, struct bp_store_packer *packer, struct bp_err *err)
+static int fill_snapshots(struct bp_plan_result *result, struct bp_store_packer *packer, struct bp_err *err)
 {
-    struct bp_plan_result *result = claim->result;
     const struct bp_outcome *outcome = &result->outcome;
     for (size_t i = 0; i < outcome->n_snapshots; i++) {
         const struct bp_snapshot *snapshot = &outcome->snapshots[i];
@@ -140,7 +142,7 @@ static int fill_snapshots(struct bp_claim *claim, struct bp_store_packer *packer
         };
     }
     if (outcome->n_snapshots) {
-        result->snapshots[0].evidence = evidence_of(&claim->arena, outcome->model_evidence, outcome->n_model_evidence);
+        result->snapshots[0].evidence = evidence_of(&result->arena, outcome->model_evidence, outcome->n_model_evidence);
         result->snapshots[0].n_evidence = outcome->n_model_evidence;
         if (!result->snapshots[0].evidence)
             return bp_fail(err, BP_E_out_of_memory, "", "no memory for the evidence");
@@ -148,9 +150,8 @@ static int fill_snapshots(struct bp_claim *claim, struct bp_store_packer *packer
     return 0;
 }
 
-static int fill_derivations(struct bp_claim *claim, struct bp_err *err)
+static int fill_derivations(struct bp_plan_result *result, struct bp_err *err)
 {
-    struct bp_plan_result *result = claim->result;
     const struct bp_outcome *outcome = &result->outcome;
     for (size_t i = 0; i < outcome->n_derivations; i++) {
         const struct bp_derivation *derivation = &outcome->derivations[i];
@@ -160,7 +161,7 @@ static int fill_derivations(struct bp_claim *claim, struct bp_err *err)
             .revision = derivation->pass->revision,
             .source = derivation->source,
             .target = derivation->target,
-            .evidence = evidence_of(&claim->arena, derivation->evidence, derivation->n_evidence),
+            .evidence = evidence_of(&result->arena, derivation->evidence, derivation->n_evidence),
             .n_evidence = derivation->n_evidence,
         };
         if (derivation->pass->target == BP_STAGE_DISTRIBUTED)
@@ -220,7 +221,7 @@ static int fill_plan(struct bp_claim *claim, struct bp_store_packer *packer, str
         [BP_PLAN_FAILED] = BP_STORE_FAILED,
     };
     struct bp_plan_result *result = claim->result;
-    if (fill_snapshots(claim, packer, err) || fill_derivations(claim, err) || fill_facts(result, err))
+    if (fill_snapshots(result, packer, err) || fill_derivations(result, err) || fill_facts(result, err))
         return -1;
     struct bp_store_text facts = result->plan.facts;
     result->plan = (struct bp_store_plan){
@@ -251,17 +252,22 @@ static int derive(struct bp_claim *claim, struct bp_store_packer *packer, struct
     if (bp_pipeline_run(&claim->request, &observer, &claim->arena, &result->outcome, err))
         return -1;
     result->has_outcome = true;
-    return fill_plan(claim, packer, err);
+    if (fill_plan(claim, packer, err))
+        return -1;
+    bp_outcome_release(&result->outcome);
+    bp_arena_release(&claim->arena);
+    result->has_outcome = false;
+    return 0;
 }
 
 /* ---- Committing ---- */
 
-static void count_outcome(struct bp_metrics *metrics, enum bp_plan_state state)
+static void count_outcome(struct bp_metrics *metrics, enum bp_store_plan_state state)
 {
     bp_metrics_count(metrics, BP_COUNTER_PLANS_DERIVED);
-    if (state == BP_PLAN_REJECTED)
+    if (state == BP_STORE_REJECTED)
         bp_metrics_count(metrics, BP_COUNTER_PLANS_REJECTED);
-    else if (state == BP_PLAN_FAILED)
+    else if (state == BP_STORE_FAILED)
         bp_metrics_count(metrics, BP_COUNTER_PLANS_FAILED);
 }
 
@@ -363,7 +369,7 @@ static void run_plan(struct bp_job *job, struct bp_worker *worker)
     } else if (!bp_job_move(job, BP_JOB_COMMITTING)) {
         bp_claims_discard(&claim->service->claims, claim);
     } else {
-        count_outcome(claim->service->metrics, claim->result->outcome.state);
+        count_outcome(claim->service->metrics, claim->result->plan.state);
         submit(claim);
     }
 }

@@ -169,9 +169,8 @@ static struct bp_answer *refuse_again(const struct bp_store_plan *plan)
     struct bp_err err = {0};
     json_t *list =
         bp_json_parse(plan->diagnostics.at ? plan->diagnostics.at : "", plan->diagnostics.n, &position, &err);
-    size_t i;
-    json_t *item;
-    json_array_foreach(list, i, item) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
         const char *path = json_string_value(json_object_get(item, "path"));
         const char *message = json_string_value(json_object_get(item, "message"));
         bp_problems_add(&problems, code_of_name(json_string_value(json_object_get(item, "code"))), path ? path : "",

@@ -96,6 +96,13 @@ int bp_service_start(const struct bp_service_options *options, struct bp_service
     return 0;
 }
 
+void bp_service_drain(struct bp_service *service, uint64_t deadline_ns)
+{
+    const struct timespec moment = {.tv_nsec = 2000000};
+    while (bp_claims_count(&service->claims) && bp_clock_ns() < deadline_ns)
+        nanosleep(&moment, NULL);
+}
+
 void bp_service_stop(struct bp_service *service)
 {
     if (!service)

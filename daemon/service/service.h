@@ -29,6 +29,9 @@ int bp_service_start(const struct bp_service_options *options, struct bp_service
 /* Takes up what was accepted and not finished before. Before anything is served. */
 int bp_service_recover(struct bp_service *service, struct bp_err *err);
 
+/* Waits until nothing is in flight, at most until `deadline_ns` of CLOCK_MONOTONIC. Nobody may come meanwhile. */
+void bp_service_drain(struct bp_service *service, uint64_t deadline_ns);
+
 /* Ends the running jobs and leaves the queued ones: what was accepted durably is on disk. Nobody may be waiting. The
  * store must be closed, which ends what is with its writer, before the service is freed. NULL does nothing. */
 void bp_service_stop(struct bp_service *service);

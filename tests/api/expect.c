@@ -54,7 +54,7 @@ bool has(json_t *value, const char *pointer)
 
 void expect_equal(json_t *actual, json_t *expected, const char *what)
 {
-    ck_assert_msg(json_equal(actual, expected), "%s: %.2000s, expected %.2000s", what, json_text(actual),
+    ck_assert_msg(json_equal(actual, expected), "%s: %.1200s, expected %.1200s", what, json_text(actual),
                   json_text(expected));
 }
 

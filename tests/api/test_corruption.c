@@ -106,6 +106,20 @@ static void expect_found(json_t *plan, size_t stage)
     expect_equal(stored.json, replay, "the stored verdict");
 }
 
+/* The exit status of a look at the database from outside. */
+static int verify(void)
+{
+    static const char *const arguments[] = {"--verify", NULL};
+    return server_refuses(server.database, keep_text("%s/verify", server.directory), arguments);
+}
+
+START_TEST(test_corruption__what_was_not_altered_verifies_while_it_is_served)
+{
+    plan_of(targeted(), 201);
+    ck_assert_int_eq(verify(), 0);
+}
+END_TEST
+
 START_TEST(test_corruption__a_flipped_byte_of_the_stored_form_is_found)
 {
     size_t stage = (size_t)_i / 3;
@@ -119,6 +133,7 @@ START_TEST(test_corruption__a_flipped_byte_of_the_stored_form_is_found)
                                   " CASE WHEN substr(data, %s, 1) = x'5a' THEN x'a5' ELSE x'5a' END ||"
                                   " substr(data, %s + 1) AS BLOB) WHERE digest = x'%s'",
                                   place, place, place, hex));
+    ck_assert_int_eq(verify(), 1);
     expect_found(plan, stage);
 }
 END_TEST
@@ -177,6 +192,7 @@ Suite *suite_corruption(void)
     tcase_add_test(tcase, test_corruption__a_replay_of_what_was_not_altered_is_identical);
     tcase_add_test(tcase, test_corruption__a_replay_of_no_plan_is_refused);
     tcase_add_test(tcase, test_corruption__a_rejected_plan_can_be_replayed);
+    tcase_add_test(tcase, test_corruption__what_was_not_altered_verifies_while_it_is_served);
     tcase_add_loop_test(tcase, test_corruption__a_flipped_byte_of_the_stored_form_is_found, 0, 12);
     tcase_add_loop_test(tcase, test_corruption__a_changed_number_is_found_and_named, 0, 3);
     tcase_add_test(tcase, test_corruption__a_trace_does_not_read_altered_bytes);

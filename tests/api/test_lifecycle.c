@@ -2,7 +2,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -170,6 +172,7 @@ END_TEST
 static const char *const bad_arguments[][3] = {
     {"--no-such-option", NULL},    {"--workers", "0", NULL}, {"--listen", "nowhere", NULL},
     {"--log-level", "loud", NULL}, {"--queue", NULL},        {"--config", "/nonexistent/file.ini", NULL},
+    {"--dry-run", NULL},
 };
 
 START_TEST(test_lifecycle__a_bad_command_line_is_a_usage_error)
@@ -190,11 +193,125 @@ START_TEST(test_lifecycle__a_database_that_cannot_be_opened_is_an_error)
 }
 END_TEST
 
+START_TEST(test_lifecycle__a_schema_is_brought_up_to_date_without_serving)
+{
+    static const char *const dry[] = {"--dry-run", "--migrate", NULL}, *const migrate[] = {"--migrate", NULL};
+    const char *log = keep_text("%s/other", server.directory), *database = keep_text("%s/new.db", server.directory);
+    struct stat status;
+    ck_assert_int_eq(server_refuses(database, log, dry), 0);
+    ck_assert_int_eq(stat(database, &status), -1);
+    ck_assert_int_eq(server_refuses(database, log, migrate), 0);
+    ck_assert_int_eq(stat(database, &status), 0);
+    /* Not the database of a daemon that runs. */
+    ck_assert_int_eq(server_refuses(server.database, log, migrate), 1);
+}
+END_TEST
+
 START_TEST(test_lifecycle__interrupt_stops_as_terminate_does)
 {
     plan_of(request_number(0), 201);
     ck_assert_int_eq(kill(server.pid, SIGINT), 0);
     ck_assert_int_eq(server_wait(&server), 0);
+}
+END_TEST
+
+START_TEST(test_lifecycle__clients_that_hang_up_harm_nobody)
+{
+    for (int i = 0; i < MANY; i++) {
+        const char *body = json_text(request_number(i));
+        const char *request = keep_text("POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                                        "Content-Length: %zu\r\n\r\n%s",
+                                        strlen(body), body);
+        /* Gone at once, after a moment, or with half of the request unsent. */
+        http_raw(request, strlen(request) / (i % 3 == 2 ? 2 : 1), i % 3 == 1);
+    }
+    for (int i = 0; i < MANY; i++) {
+        struct reply reply = post_plan(request_number(i));
+        ck_assert_msg(reply.status == 200 || reply.status == 201, "status %d: %.300s", reply.status, reply.body);
+    }
+}
+END_TEST
+
+START_TEST(test_lifecycle__a_full_queue_says_to_come_again)
+{
+    static struct call calls[MANY];
+    static struct reply replies[MANY];
+    server_stop(&server);
+    server_restart(&server, (const char *const[]){"--workers", "1", "--queue", "1", NULL});
+    for (int i = 0; i < MANY; i++) {
+        const char *body = json_text(request_number(i));
+        calls[i] = (struct call){.method = "POST", .target = "/v1/plans", .body = body, .n = strlen(body)};
+    }
+    http_call_together(calls, MANY, replies);
+    for (int i = 0; i < MANY; i++) {
+        if (replies[i].status == 201)
+            continue;
+        expect_problem(&replies[i], 503, "queue_full");
+        ck_assert_ptr_nonnull(http_header(&replies[i], "retry-after"));
+        plan_of(request_number(i), 201); /* nothing was kept of it */
+    }
+    ck_assert_int_eq(server_count(&server, "SELECT count(*) FROM plans WHERE state = 'committed'"), MANY);
+}
+END_TEST
+
+/* The answer to a GET over the Unix socket at `path`. */
+static const char *get_over(const char *path, const char *target)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    static char answer[65536];
+    size_t n = 0;
+    ck_assert_uint_lt(strlen(path), sizeof address.sun_path);
+    strcpy(address.sun_path, path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    const char *request = keep_text("GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", target);
+    ck_assert_int_eq(send(fd, request, strlen(request), MSG_NOSIGNAL), (ssize_t)strlen(request));
+    for (ssize_t got; (got = read(fd, answer + n, sizeof answer - 1 - n)) > 0;)
+        n += (size_t)got;
+    close(fd);
+    answer[n] = '\0';
+    return answer;
+}
+
+START_TEST(test_lifecycle__a_unix_socket_is_for_owner_and_group)
+{
+    const char *path = keep_text("%s/socket", server.directory);
+    struct stat status;
+    server_stop(&server);
+    server_restart(&server, (const char *const[]){"--socket", path, NULL});
+    ck_assert_int_eq(stat(path, &status), 0);
+    ck_assert_int_eq(status.st_mode & 07777, 0660);
+    json_t *plan = plan_of(request_number(0), 201);
+    const char *answer = get_over(path, keep_text("/v1/plans/%s", text_at(plan, "/id")));
+    ck_assert_msg(strncmp(answer, "HTTP/1.1 200", 12) == 0, "%.300s", answer);
+    ck_assert_ptr_nonnull(strstr(answer, "\"committed\""));
+    server_stop(&server);
+    /* One that a crash left behind is no obstacle. */
+    server_restart(&server, (const char *const[]){"--socket", path, NULL});
+    server_kill(&server);
+    server_restart(&server, (const char *const[]){"--socket", path, NULL});
+    ck_assert_ptr_nonnull(strstr(get_over(path, "/healthz"), "ok"));
+}
+END_TEST
+
+START_TEST(test_lifecycle__a_configuration_file_is_read_and_checked)
+{
+    const char *file = keep_text("%s/blueprintd.ini", server.directory), *log = keep_text("%s/other", server.directory);
+    const struct {
+        const char *text;
+        int status;
+    } cases[] = {
+        {"workers = 2\nqueue = 8\nlog-level = warning\n", 0},
+        {"workers = none\n", 2},
+        {"colour = red\n", 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        FILE *out = fopen(file, "w");
+        ck_assert(out && fputs(cases[i].text, out) >= 0 && fclose(out) == 0);
+        int status =
+            server_refuses(server.database, log, (const char *const[]){"--config", file, "--check-config", NULL});
+        ck_assert_msg(status == cases[i].status, "%s: %d", cases[i].text, status);
+    }
 }
 END_TEST
 
@@ -211,6 +328,11 @@ Suite *suite_lifecycle(void)
     tcase_add_loop_test(tcase, test_lifecycle__a_bad_command_line_is_a_usage_error, 0,
                         (int)(sizeof bad_arguments / sizeof *bad_arguments));
     tcase_add_test(tcase, test_lifecycle__a_database_that_cannot_be_opened_is_an_error);
+    tcase_add_test(tcase, test_lifecycle__clients_that_hang_up_harm_nobody);
+    tcase_add_test(tcase, test_lifecycle__a_full_queue_says_to_come_again);
+    tcase_add_test(tcase, test_lifecycle__a_unix_socket_is_for_owner_and_group);
+    tcase_add_test(tcase, test_lifecycle__a_configuration_file_is_read_and_checked);
+    tcase_add_test(tcase, test_lifecycle__a_schema_is_brought_up_to_date_without_serving);
     tcase_add_test(tcase, test_lifecycle__interrupt_stops_as_terminate_does);
     return suite;
 }

@@ -56,6 +56,9 @@ struct bench_answer {
 };
 void bench_bare_start(const struct bench_answer *answer, struct bench_server *ret);
 
+/* Seconds of processor time that it has used: what a busy machine changes least. */
+double bench_server_cpu(const struct bench_server *server);
+
 void bench_server_stop(struct bench_server *server); /* SIGTERM, and waits; it must exit 0 */
 
 /* --- the load generator --- */
@@ -66,7 +69,7 @@ typedef size_t bench_write(void *data, uint64_t index, char *into, size_t room);
 enum { BENCH_CONNECTIONS = 32, BENCH_REQUEST_MAX = 8192 };
 
 /* Keeps 32 keep-alive connections busy, one request in flight on each, until `count` answers came (0: until `seconds`
- * are over). Every answer must have `status`. Returns answers a second. */
+ * are over). Every answer must have `status`. Returns answers a second; adds their number to `completed` (or NULL). */
 struct bench_load {
     uint16_t port;
     bench_write *write;
@@ -75,7 +78,7 @@ struct bench_load {
     double seconds;
     unsigned status;
 };
-double bench_load_run(const struct bench_load *load);
+double bench_load_run(const struct bench_load *load, uint64_t *completed);
 
 /* One request: its answer's body (malloced, NUL-terminated) and, with `ret_header`, its header. */
 char *bench_ask(uint16_t port, const char *request, size_t n, unsigned status, size_t *ret_n, char **ret_header);

@@ -12,8 +12,8 @@ static const double SHORT = 0.4; /* seconds of a short round */
 
 void bench_commits(void)
 {
-    const uint64_t n = bench_setting("BP_BENCH_COMMITS", 1600);
-    double subject[ROUNDS], baseline[ROUNDS];
+    const uint64_t n = bench_setting("BP_BENCH_COMMITS", 3000);
+    double subject[ROUNDS], baseline[ROUNDS], cpu[ROUNDS];
     char database[600], name[32];
     for (size_t round = 0; round < ROUNDS; round++) {
         struct bench_server daemon;
@@ -21,29 +21,38 @@ void bench_commits(void)
         snprintf(database, sizeof(database), "%s/%s", bench_directory(), name);
         bench_daemon_start(name, &daemon);
         subject[round] = bench_load_run(
-            &(struct bench_load){.port = daemon.port, .write = bench_write_plan, .count = n, .status = 201});
+            &(struct bench_load){.port = daemon.port, .write = bench_write_plan, .count = n, .status = 201}, NULL);
+        cpu[round] = bench_server_cpu(&daemon) / (double)n;
         bench_server_stop(&daemon);
         baseline[round] = (double)n / bench_rows_commit(database, (size_t)((n + GROUP - 1) / GROUP));
         remove(database);
     }
     bench_print_row(&(struct bench_row){"new 175B plans durably committed, 32 connections / SQLite alone", "plans/s",
                                         subject, baseline, ROUNDS, 0.4});
+    bench_note("processor time of the daemon: %.0f us a plan", bench_median(cpu, ROUNDS) * 1e6);
 }
 
-/* Subject and baseline in turns, answers a second. */
-static void compare(const char *name, const struct bench_load *load, const struct bench_answer *bare, double target)
+/* Subject and baseline in turns, answers a second. `load` lacks the port. */
+static void compare(const char *name, const struct bench_server *daemon, struct bench_load load,
+                    const struct bench_answer *answer, double target)
 {
-    double subject[SHORT_ROUNDS], baseline[SHORT_ROUNDS];
-    struct bench_server server;
-    struct bench_load other = *load;
-    bench_bare_start(bare, &server);
-    other.port = server.port;
+    double subject[SHORT_ROUNDS], baseline[SHORT_ROUNDS], cpu, bare_cpu;
+    uint64_t n = 0, n_bare = 0;
+    struct bench_server bare;
+    bench_bare_start(answer, &bare);
+    cpu = bench_server_cpu(daemon);
+    bare_cpu = bench_server_cpu(&bare);
     for (size_t round = 0; round < SHORT_ROUNDS; round++) {
-        subject[round] = bench_load_run(load);
-        baseline[round] = bench_load_run(&other);
+        load.port = daemon->port;
+        subject[round] = bench_load_run(&load, &n);
+        load.port = bare.port;
+        baseline[round] = bench_load_run(&load, &n_bare);
     }
-    bench_server_stop(&server);
+    cpu = (bench_server_cpu(daemon) - cpu) / (double)n;
+    bare_cpu = (bench_server_cpu(&bare) - bare_cpu) / (double)n_bare;
+    bench_server_stop(&bare);
     bench_print_row(&(struct bench_row){name, "answers/s", subject, baseline, SHORT_ROUNDS, target});
+    bench_note("processor time of the server: %.2f us an answer / %.2f us", cpu * 1e6, bare_cpu * 1e6);
 }
 
 void bench_repeats(void)
@@ -57,8 +66,7 @@ void bench_repeats(void)
     bare.body = bench_ask(daemon.port, request, n, 200, &bare.n_body, NULL);
     char name[96];
     snprintf(name, sizeof(name), "the same request again (%zu bytes) / bare POST", bare.n_body);
-    compare(name, &(struct bench_load){.port = daemon.port, .write = bench_write_same, .seconds = SHORT, .status = 200},
-            &bare, 0.5);
+    compare(name, &daemon, (struct bench_load){.write = bench_write_same, .seconds = SHORT, .status = 200}, &bare, 0.5);
     free(bare.body);
     bench_server_stop(&daemon);
 }
@@ -85,7 +93,7 @@ static size_t write_text(void *data, uint64_t index, char *into, size_t room)
     return (size_t)snprintf(into, room, "%s", (const char *)data);
 }
 
-static void compare_snapshot(uint16_t port, const char *digest, const char *stage)
+static void compare_snapshot(const struct bench_server *daemon, const char *digest, const char *stage)
 {
     char get[512], match[600], etag[128], name[96];
     snprintf(etag, sizeof(etag), "\"%s\"", digest);
@@ -93,15 +101,14 @@ static void compare_snapshot(uint16_t port, const char *digest, const char *stag
     snprintf(match, sizeof(match), "GET /v1/snapshots/%s HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: %s\r\n\r\n",
              digest, etag);
     struct bench_answer bare = {.status = 200, .type = "application/json", .etag = etag};
-    bare.body = bench_ask(port, get, strlen(get), 200, &bare.n_body, NULL);
+    bare.body = bench_ask(daemon->port, get, strlen(get), 200, &bare.n_body, NULL);
     snprintf(name, sizeof(name), "GET of the %s snapshot (%zu bytes) / bare GET", stage, bare.n_body);
-    compare(name, &(struct bench_load){.port = port, .write = write_text, .data = get, .seconds = SHORT, .status = 200},
-            &bare, 0.5);
+    compare(name, daemon, (struct bench_load){.write = write_text, .data = get, .seconds = SHORT, .status = 200}, &bare,
+            0.5);
     free(bare.body);
     bare = (struct bench_answer){.status = 304, .etag = etag};
     snprintf(name, sizeof(name), "304 for the %s snapshot / bare 304", stage);
-    compare(name,
-            &(struct bench_load){.port = port, .write = write_text, .data = match, .seconds = SHORT, .status = 304},
+    compare(name, daemon, (struct bench_load){.write = write_text, .data = match, .seconds = SHORT, .status = 304},
             &bare, 0.9);
 }
 
@@ -114,7 +121,7 @@ void bench_snapshots(void)
     static const char *const stages[] = {"model", "distributed"};
     for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++) {
         find_digest(plan, stages[i], digest, sizeof(digest));
-        compare_snapshot(daemon.port, digest, stages[i]);
+        compare_snapshot(&daemon, digest, stages[i]);
     }
     free(plan);
     bench_server_stop(&daemon);
@@ -142,8 +149,10 @@ void bench_memory(void)
     double at[11] = {0};
     bench_daemon_start("memory.db", &daemon);
     for (uint64_t i = 0; i < 10; i++) {
-        const double rate = bench_load_run(&(struct bench_load){
-            .port = daemon.port, .write = bench_write_inference, .first = i * step, .count = step, .status = 201});
+        const double rate = bench_load_run(
+            &(struct bench_load){
+                .port = daemon.port, .write = bench_write_inference, .first = i * step, .count = step, .status = 201},
+            NULL);
         at[i + 1] = resident(daemon.pid);
         bench_note("%llu plans: %.1f MiB resident, %.0f plans/s", (unsigned long long)((i + 1) * step), at[i + 1],
                    rate);

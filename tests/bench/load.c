@@ -118,7 +118,7 @@ static void receive(struct run *run, struct connection *connection)
     send_next(run, connection);
 }
 
-double bench_load_run(const struct bench_load *load)
+double bench_load_run(const struct bench_load *load, uint64_t *completed)
 {
     static struct connection connections[BENCH_CONNECTIONS];
     struct epoll_event events[BENCH_CONNECTIONS];
@@ -145,6 +145,8 @@ double bench_load_run(const struct bench_load *load)
     for (size_t i = 0; i < BENCH_CONNECTIONS; i++)
         close(connections[i].fd);
     close(poll);
+    if (completed)
+        *completed += run.completed;
     return (double)run.completed / seconds;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/bench/bench.h"
@@ -119,6 +120,15 @@ void bench_bare_start(const struct bench_answer *answer, struct bench_server *re
     close(out[1]);
     *ret = (struct bench_server){pid, read_port(out[0], "%u")};
     close(out[0]);
+}
+
+double bench_server_cpu(const struct bench_server *server)
+{
+    struct timespec used;
+    clockid_t clock;
+    if (clock_getcpuclockid(server->pid, &clock) != 0 || clock_gettime(clock, &used) < 0)
+        bench_die("the processor time of process %d cannot be read", (int)server->pid);
+    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
 }
 
 void bench_server_stop(struct bench_server *server)

@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_asked(const char *name, int argc, char **argv)
@@ -34,6 +35,8 @@ int bp_run_suites(const struct bp_suite_row *rows, size_t n, int argc, char **ar
         fprintf(stderr, "\n");
         return 2;
     }
+    /* Check's four seconds a test are too few on a busy machine. */
+    setenv("CK_TIMEOUT_MULTIPLIER", "10", 0);
     SRunner *runner = srunner_create(NULL);
     for (size_t i = 0; i < n; i++)
         if (is_asked(rows[i].name, argc, argv))

@@ -183,8 +183,7 @@ static void read_object(const struct oracle_reading *reading, enum object object
     char path[96];
     const char *name;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)reading->objects[object], name, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)reading->objects[object], name, value) {
         const struct key *key = find_key(reading, object, name);
         member(object, name, path);
         if (!key)
@@ -306,8 +305,7 @@ static void read_model(struct oracle_reading *reading)
     const char *name;
     json_t *value;
     char path[96];
-    json_object_foreach((json_t *)(uintptr_t)model, name, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)model, name, value) {
         (void)value;
         member(MODEL, name, path);
         add_if(reading->oracle, !find_key(reading, MODEL, name), "unknown_key", path);

@@ -113,8 +113,7 @@ static void expect_rest(const struct ref_plan *plan, const json_t *golden)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(json_object_get(golden, "totals"), key, value)
-    {
+    json_object_foreach(json_object_get(golden, "totals"), key, value) {
         struct ref_work total = ref_plan_total(plan, strcmp(key, "all") == 0 ? NULL : key, NULL);
         expect_work(key, value, &total);
     }

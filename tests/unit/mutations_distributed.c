@@ -330,6 +330,7 @@ static const struct mutation rows[] = {
      OF_ROW("mlp.output_collective"), SET(L, activation, 0)},
     {D("distributed.activations"), .path = "/layers/%u/output_bytes", OF_ROW("mlp.output_collective"), FLIP(L, output)},
     {D("distributed.activations"), .spoil = widen},
+    {D("distributed.activations"), .path = "/layers/%u/output_bytes", OF_ROW("mlp.residual_fork"), FLIP(L, output)},
     {D("distributed.activations"), .plan = DECODE, .path = "/layers/%u", OF_ROW("mlp.up"), FLIP(L, keeps_output)},
     {D("distributed.mesh"), .path = "/mesh/axes", SET(struct bp_distributed_ir, n_axes, 2)},
     {D("distributed.mesh"), .path = "/mesh/axes/2/name", SET(struct bp_distributed_ir, axes[2].axis, BP_AXIS_REPLICA)},

@@ -135,6 +135,7 @@ static const struct mutation rows[] = {
      SET(B, size, BP_JSON_INT_MAX + 1)},
     {P("portable.alignment"), .path = "/buffers/%u/alignment_bytes", OF_BUFFER("weights"), SET(B, alignment, 8)},
     {P("portable.storage"), .path = "/buffers/%u/storage", OF_BUFFER("weights"), SET(B, storage, BP_STORAGE_TRANSIENT)},
+    {P("portable.totals"), .path = "/workload", OF_TASK("mlp.up.forward"), SET(T, work.write, BP_JSON_INT_MAX)},
     {P("portable.resources"), .path = "/tasks/%u/resources/compute", OF_TASK("mlp.up.forward"),
      FLIP(T, resources.compute)},
     {P("portable.resources"), .path = "/tasks/%u/resources/memory", OF_TASK("mlp.up.forward"),
