@@ -231,8 +231,8 @@ static int prepare(struct run *run, struct bp_err *err)
         bp_request_fingerprints(run->request, &outcome->fingerprints, err) < 0)
         return -1;
     if (bp_model_parameters(&run->request->model, &outcome->parameters, &found) < 0 ||
-        bp_symbols_of(&run->request->model, 0, &run->request->workload, &run->request->strategy, &run->symbols, &found) <
-            0)
+        bp_symbols_of(&run->request->model, 0, &run->request->workload, &run->request->strategy, &run->symbols,
+                      &found) < 0)
         return diagnose(outcome, &found, err);
     return 0;
 }
