@@ -36,23 +36,38 @@ struct search {
 uint64_t bp_fit_value(const struct bp_whole_job *job, enum bp_fit_field field)
 {
     const struct bp_strategy *strategy = &job->request.strategy;
-    const uint64_t values[BP_FIT_FIELD_N] = {
-        [BP_FIT_RECOMPUTE] = strategy->recompute,
-        [BP_FIT_SEQUENCE_PARALLEL] = strategy->sequence_parallel,
-        [BP_FIT_RECOMPUTE_ACTIVATION] = strategy->recompute_activation,
-        [BP_FIT_ZERO_STAGE] = strategy->zero_stage,
-        [BP_FIT_MICRO_BATCH_SIZE] = job->request.workload.micro_batch_size,
-        [BP_FIT_PIPELINE_SCHEDULE] = strategy->pipeline_schedule,
-        [BP_FIT_PREFILL_CHUNK] = job->prefill_chunk,
-        [BP_FIT_EXPERT_PARALLEL] = strategy->expert_parallel,
-        [BP_FIT_TENSOR_PARALLEL] = strategy->tensor_parallel,
-        [BP_FIT_PIPELINE_PARALLEL] = strategy->pipeline_parallel,
-        [BP_FIT_DATA_PARALLEL] = strategy->data_parallel,
-        [BP_FIT_REPLICAS] = strategy->replicas,
-        [BP_FIT_VIRTUAL_STAGES] = strategy->virtual_stages,
-        [BP_FIT_PIPELINE_LAYERS] = strategy->n_pipeline_layers,
-    };
-    return values[field];
+    switch (field) {
+    case BP_FIT_RECOMPUTE:
+        return strategy->recompute;
+    case BP_FIT_SEQUENCE_PARALLEL:
+        return strategy->sequence_parallel;
+    case BP_FIT_RECOMPUTE_ACTIVATION:
+        return strategy->recompute_activation;
+    case BP_FIT_ZERO_STAGE:
+        return strategy->zero_stage;
+    case BP_FIT_MICRO_BATCH_SIZE:
+        return job->request.workload.micro_batch_size;
+    case BP_FIT_PIPELINE_SCHEDULE:
+        return strategy->pipeline_schedule;
+    case BP_FIT_PREFILL_CHUNK:
+        return job->prefill_chunk;
+    case BP_FIT_EXPERT_PARALLEL:
+        return strategy->expert_parallel;
+    case BP_FIT_TENSOR_PARALLEL:
+        return strategy->tensor_parallel;
+    case BP_FIT_PIPELINE_PARALLEL:
+        return strategy->pipeline_parallel;
+    case BP_FIT_DATA_PARALLEL:
+        return strategy->data_parallel;
+    case BP_FIT_REPLICAS:
+        return strategy->replicas;
+    case BP_FIT_VIRTUAL_STAGES:
+        return strategy->virtual_stages;
+    case BP_FIT_PIPELINE_LAYERS:
+    case BP_FIT_FIELD_N:
+        break;
+    }
+    return strategy->n_pipeline_layers;
 }
 
 static void put(struct bp_whole_job *job, enum bp_fit_field field, uint64_t value)
@@ -292,17 +307,19 @@ static bool follow(const struct search *search)
            !(alone && strategy->zero_stage != base->zero_stage);
 }
 
-static void find_changes(const struct search *search, struct bp_suggestion *ret)
+/* What was changed, all of it; false when that is not `wanted` fields. */
+static bool find_changes(const struct search *search, unsigned wanted, struct bp_suggestion *ret)
 {
     const struct bp_whole_job *base = search->base;
     bool pipelined =
         base->request.strategy.pipeline_parallel > 1 && search->job->request.strategy.pipeline_parallel > 1;
     ret->n_changed = 0;
-    for (enum bp_fit_field field = 0; field < BP_FIT_FIELD_N; field++) {
+    for (enum bp_fit_field field = 0; field < BP_FIT_FIELD_N && ret->n_changed <= wanted; field++) {
         bool follows = field == BP_FIT_PIPELINE_SCHEDULE && !pipelined && !base->said.pipeline_schedule;
         ret->changed[field] = !follows && !same_value(base, search->job, field);
         ret->n_changed += ret->changed[field];
     }
+    return ret->n_changed == wanted;
 }
 
 /* Whether a part of these changes was found to do already. */
@@ -351,8 +368,7 @@ static int evaluate(struct search *search, struct bp_bytes *ret, struct bp_err *
 static int judge(struct search *search, unsigned n_changed, struct bp_err *err)
 {
     struct bp_suggestion *candidate = &search->found[search->n_found];
-    find_changes(search, candidate);
-    if (candidate->n_changed != n_changed || is_more_than_needed(search))
+    if (!find_changes(search, n_changed, candidate) || is_more_than_needed(search))
         return 0;
     search->spent += CHECK;
     if (!is_valid(search->job))
