@@ -196,10 +196,8 @@ static void print_stages(struct bp_buf *out, const json_t *answer, const struct 
 /* ---- The binding stage ---- */
 
 static const struct bp_table_column holding_columns[] = {
-    {"", "name", false, NULL},
-    {"size", "size", true, NULL},
-    {"%", "share", true, NULL},
-    {"", "bar", false, NULL},
+    {"", "name", false, NULL},      {"size", "size", true, NULL}, {"%", "share", true, NULL},
+    {"short", "short", true, NULL}, {"", "bar", false, NULL},
 };
 
 /* A share of the whole in tenths of a per cent, rounded half up. */
@@ -208,8 +206,9 @@ static uint64_t permille(uint64_t bytes, uint64_t whole)
     return whole ? (uint64_t)(((bp_u128)bytes * 1000 + whole / 2) / whole) : 0;
 }
 
-static void add_holding(struct bp_buf *out, json_t *rows, const char *name, const json_t *bytes, uint64_t whole,
-                        bool bar, const struct unit *unit)
+/* `missing` of the bytes have no room; NULL: nothing is said of that. */
+static void add_holding(struct bp_buf *out, json_t *rows, const char *name, const json_t *bytes, json_t *missing,
+                        uint64_t whole, bool bar, const struct unit *unit)
 {
     enum { BAR = 40 };
     uint64_t share = permille((uint64_t)json_integer_value(bytes), whole);
@@ -221,29 +220,39 @@ static void add_holding(struct bp_buf *out, json_t *rows, const char *name, cons
     set(out, row, "name", json_string(name));
     set(out, row, "size", bytes_cell(bytes, unit));
     set(out, row, "share", json_string(bp_buf_string(&per_cent)));
+    if (json_integer_value(missing) > 0)
+        set(out, row, "short", bytes_cell(missing, unit));
     set(out, row, "bar", json_string(bp_buf_string(&line)));
     out->failed |= json_array_append_new(rows, row) < 0;
     bp_buf_release(&per_cent);
     bp_buf_release(&line);
 }
 
-/* A bar is drawn where somebody looks. */
+/* A bar is drawn where somebody looks. The shortfall is told by what no longer has room when the components are laid on
+ * each other in the order listed. */
 static void print_binding(struct bp_buf *out, const json_t *answer, const struct unit *unit)
 {
     const json_t *binding = json_object_get(answer, "binding_stage"), *total = json_object_get(answer, "total");
     const json_t *stage = json_array_get(json_object_get(answer, "stages"), (size_t)json_integer_value(binding));
     uint64_t whole = (uint64_t)json_integer_value(total);
     bool bar = isatty(STDOUT_FILENO) == 1;
+    json_t *shortfall = json_object_get(answer, "shortfall");
+    json_int_t room = json_integer_value(total) - json_integer_value(shortfall);
     const char *name;
     json_t *bytes, *rows = json_array();
     bp_buf_addstr(out, "\nstage ");
     bp_text_add_value(out, binding);
     bp_buf_addf(out, " by component, %s\n", unit->name);
     json_object_foreach(json_object_get(stage, "components"), name, bytes) {
-        if (json_integer_value(bytes) > 0)
-            add_holding(out, rows, name, bytes, whole, bar, unit);
+        json_int_t size = json_integer_value(bytes);
+        if (size <= 0)
+            continue;
+        json_t *missing = json_integer(size > room ? size - room : 0);
+        add_holding(out, rows, name, bytes, missing, whole, bar, unit);
+        json_decref(missing);
+        room = room > size ? room - size : 0;
     }
-    add_holding(out, rows, "total", total, whole, false, unit);
+    add_holding(out, rows, "total", total, shortfall, whole, false, unit);
     BP_PRINT_TABLE(out, rows, holding_columns);
     json_decref(rows);
 }

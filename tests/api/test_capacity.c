@@ -167,6 +167,8 @@ START_TEST(test_capacity__blueprint_fit_says_by_its_status_whether_it_fits)
     expect_status(&short_of, 1);
     expect_text(short_of.out, "it does not fit, before any reserve");
     expect_text(short_of.out, "stored_activations");
+    expect_text(short_of.out, "short");
+    ck_assert_ptr_null(strstr(roomy.out, "short"));
     const char *changed = strrchr(text_at(answer, "/suggestions/0/changes/0/path"), '/') + 1;
     expect_text(short_of.out, changed);
     expect_text(short_of.out, "->");
