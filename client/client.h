@@ -12,6 +12,7 @@
 
 #include "client/http.h"
 #include "common/base/buf.h"
+#include "common/request/import_peer.h"
 
 enum bp_exit {
     BP_EXIT_YES = 0,
@@ -50,6 +51,14 @@ struct bp_invocation {
     struct bp_option options[BP_OPTIONS_MAX];
     size_t n_options;
 };
+
+/* All of a file, "-" being standard input, into `ret`, and how messages call it. Complains. */
+enum bp_exit bp_file_read(const char *argument, struct bp_buf *ret);
+const char *bp_file_name(const char *argument);
+
+/* The request that the invocation's files are: FILE as it stands or, with --from, made of what another program reads
+ * (common/request/import_peer.h), what that leaves over going to standard error, a line each. Complains. */
+enum bp_exit bp_request_of_files(const struct bp_invocation *invocation, enum bp_peer_form form, struct bp_buf *ret);
 
 /* The value of an option, or NULL. */
 const char *bp_invocation_option(const struct bp_invocation *invocation, const char *name);

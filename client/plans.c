@@ -11,8 +11,8 @@
 /* A request longer than this is not sent: the daemon's own limit is far below. */
 #define REQUEST_MAX (64UL * 1024 * 1024)
 
-/* All of a file, or of standard input. Complains. */
-static enum bp_exit read_request(FILE *file, const char *name, struct bp_buf *ret)
+/* All of it, of standard input or a file. Complains. */
+static enum bp_exit read_all(FILE *file, const char *name, struct bp_buf *ret)
 {
     size_t n = 1;
     while (n && !ferror(file) && ret->len <= REQUEST_MAX) {
@@ -28,24 +28,34 @@ static enum bp_exit read_request(FILE *file, const char *name, struct bp_buf *re
     return BP_EXIT_YES;
 }
 
-enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
+const char *bp_file_name(const char *argument)
 {
-    const char *name = invocation->arguments[0];
-    bool is_stdin = strcmp(name, "-") == 0;
-    FILE *file = is_stdin ? stdin : fopen(name, "rb");
+    return strcmp(argument, "-") == 0 ? "<stdin>" : argument;
+}
+
+enum bp_exit bp_file_read(const char *argument, struct bp_buf *ret)
+{
+    bool is_stdin = strcmp(argument, "-") == 0;
+    FILE *file = is_stdin ? stdin : fopen(argument, "rb");
     if (!file)
-        return bp_complain(BP_EXIT_USAGE, "cannot read %s: %s", name, strerror(errno));
-    if (is_stdin)
-        name = "<stdin>";
-    struct bp_buf body = {0};
-    enum bp_exit status = read_request(file, name, &body);
+        return bp_complain(BP_EXIT_USAGE, "cannot read %s: %s", argument, strerror(errno));
+    enum bp_exit status = read_all(file, bp_file_name(argument), ret);
     if (!is_stdin)
         fclose(file);
+    return status;
+}
+
+enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
+{
+    struct bp_invocation call = *invocation;
+    struct bp_buf body = {0};
     struct bp_reply answer = {0};
+    enum bp_exit status = bp_request_of_files(invocation, BP_PEER_PLAN, &body);
+    call.n_options = 0; /* they say how the request is made */
     if (status == BP_EXIT_YES)
-        status = bp_invocation_call(invocation, &body, &answer);
+        status = bp_invocation_call(&call, &body, &answer);
     bp_buf_release(&body);
-    return status != BP_EXIT_YES ? status : bp_reply_print(invocation, &answer, name);
+    return status != BP_EXIT_YES ? status : bp_reply_print(&call, &answer, bp_file_name(invocation->arguments[0]));
 }
 
 /* The digest of one stage of a plan into `ret`. Complains. */
@@ -171,8 +181,7 @@ static bool add_group(json_t *rows, const char *label, const json_t *group)
     const char *name;
     json_t *value;
     bool added = true;
-    json_object_foreach((json_t *)(uintptr_t)group, name, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)group, name, value) {
         struct bp_buf key = {0};
         bp_buf_addf(&key, "%s %s", label, name);
         added = added && json_object_set(rows, bp_buf_string(&key), value) == 0 && !key.failed;
