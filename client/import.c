@@ -56,25 +56,30 @@ static uint64_t read_number(const char *text)
     return value <= BP_JSON_INT_MAX ? value : 0;
 }
 
-static enum bp_exit read_option(const struct bp_invocation *invocation, const char *name, uint64_t *ret)
-{
-    const char *text = bp_invocation_option(invocation, name);
-    if (text && !(*ret = read_number(text)))
-        return bp_complain(BP_EXIT_USAGE, "--%s must be a whole number from 1 to 2^53 - 1", name);
-    return BP_EXIT_YES;
-}
+/* Options that say nothing of a request that is one already, and where they go. */
+static const struct {
+    const char *name;
+    size_t offset; /* in struct bp_peer_options */
+} import_options[] = {
+    {"world-size", offsetof(struct bp_peer_options, world_size)},
+    {"vocab-size", offsetof(struct bp_peer_options, vocab_size)},
+    {"memory-bytes", offsetof(struct bp_peer_options, memory_bytes)},
+};
+enum { N_IMPORT_OPTIONS = sizeof import_options / sizeof *import_options };
 
 static enum bp_exit read_options(const struct bp_invocation *invocation, const struct program *program,
                                  struct bp_peer_options *ret)
 {
     const char *variable = program->world_size_variable ? getenv(program->world_size_variable) : NULL;
-    enum bp_exit status = read_option(invocation, "world-size", &ret->world_size);
-    if (status == BP_EXIT_YES)
-        status = read_option(invocation, "vocab-size", &ret->vocab_size);
-    if (status == BP_EXIT_YES && variable && !ret->world_size && !(ret->world_size = read_number(variable)))
-        status =
-            bp_complain(BP_EXIT_USAGE, "$%s is not a whole number from 1 to 2^53 - 1", program->world_size_variable);
-    return status;
+    for (size_t i = 0; i < N_IMPORT_OPTIONS; i++) {
+        const char *text = bp_invocation_option(invocation, import_options[i].name);
+        uint64_t *number = (uint64_t *)(void *)((char *)ret + import_options[i].offset);
+        if (text && !(*number = read_number(text)))
+            return bp_complain(BP_EXIT_USAGE, "--%s must be a whole number from 1 to 2^53 - 1", import_options[i].name);
+    }
+    if (variable && !ret->world_size && !(ret->world_size = read_number(variable)))
+        return bp_complain(BP_EXIT_USAGE, "$%s is not a whole number from 1 to 2^53 - 1", program->world_size_variable);
+    return BP_EXIT_YES;
 }
 
 /* One line each, cut where it is very long. */
@@ -119,40 +124,37 @@ static enum bp_exit import(const struct program *program, const struct files *fi
 }
 
 static enum bp_exit import_files(const struct bp_invocation *invocation, const struct program *program,
-                                 enum bp_peer_form form, struct bp_buf *ret)
+                                 enum bp_peer_form form, struct bp_buf *ret, const char **ret_name)
 {
     struct bp_peer_options options = {.form = form};
     struct files files = {0};
     enum bp_exit status = read_options(invocation, program, &options);
     for (size_t i = 0; i < program->n_files && status == BP_EXIT_YES; i++)
-        status = bp_file_read(invocation->arguments[i], &files.texts[i]);
+        status = bp_file_read(invocation->arguments[i], &files.texts[i], ret_name);
+    if (program->n_files > 1)
+        *ret_name = program->name;
     if (status == BP_EXIT_YES)
-        status = import(program, &files, &options,
-                        program->n_files == 1 ? bp_file_name(invocation->arguments[0]) : program->name, ret);
+        status = import(program, &files, &options, *ret_name, ret);
     for (size_t i = 0; i < BP_ARGUMENTS_MAX; i++)
         bp_buf_release(&files.texts[i]);
     return status;
 }
 
-/* Options that say nothing of a request that is one already. */
-static const char *const import_options[] = {"world-size", "vocab-size"};
-
-enum bp_exit bp_request_of_files(const struct bp_invocation *invocation, enum bp_peer_form form, struct bp_buf *ret)
+enum bp_exit bp_request_of_files(const struct bp_invocation *invocation, enum bp_peer_form form, struct bp_buf *ret,
+                                 const char **ret_name)
 {
-    const char *name = bp_invocation_option(invocation, "from");
+    const char *name = bp_invocation_option(invocation, "from"), *command = invocation->command->name;
     const struct program *program = name ? program_named(name) : NULL;
     if (name && !program)
         return bp_complain(BP_EXIT_USAGE, "--from is megatron or calculon, not %s", name);
     if (program && invocation->n_arguments != program->n_files)
-        return bp_complain(BP_EXIT_USAGE, "usage: blueprint %s --from %s %s", invocation->command->name, name,
-                           program->files);
+        return bp_complain(BP_EXIT_USAGE, "usage: blueprint %s --from %s %s", command, name, program->files);
     if (program)
-        return import_files(invocation, program, form, ret);
+        return import_files(invocation, program, form, ret, ret_name);
     if (invocation->n_arguments > 1)
-        return bp_complain(BP_EXIT_USAGE, "%s takes no argument %s", invocation->command->name,
-                           invocation->arguments[1]);
-    for (size_t i = 0; i < sizeof import_options / sizeof *import_options; i++)
-        if (bp_invocation_option(invocation, import_options[i]))
-            return bp_complain(BP_EXIT_USAGE, "--%s needs --from", import_options[i]);
-    return bp_file_read(invocation->arguments[0], ret);
+        return bp_complain(BP_EXIT_USAGE, "%s takes no argument %s", command, invocation->arguments[1]);
+    for (size_t i = 0; i < N_IMPORT_OPTIONS; i++)
+        if (bp_invocation_option(invocation, import_options[i].name))
+            return bp_complain(BP_EXIT_USAGE, "--%s needs --from", import_options[i].name);
+    return bp_file_read(invocation->arguments[0], ret, ret_name);
 }

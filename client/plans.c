@@ -11,8 +11,8 @@
 /* A request longer than this is not sent: the daemon's own limit is far below. */
 #define REQUEST_MAX (64UL * 1024 * 1024)
 
-/* All of it, of standard input or a file. Complains. */
-static enum bp_exit read_all(FILE *file, const char *name, struct bp_buf *ret)
+/* All of a file, or of standard input. Complains. */
+static enum bp_exit read_request(FILE *file, const char *name, struct bp_buf *ret)
 {
     size_t n = 1;
     while (n && !ferror(file) && ret->len <= REQUEST_MAX) {
@@ -28,34 +28,37 @@ static enum bp_exit read_all(FILE *file, const char *name, struct bp_buf *ret)
     return BP_EXIT_YES;
 }
 
-const char *bp_file_name(const char *argument)
+enum bp_exit bp_file_read(const char *path, struct bp_buf *ret, const char **ret_name)
 {
-    return strcmp(argument, "-") == 0 ? "<stdin>" : argument;
-}
-
-enum bp_exit bp_file_read(const char *argument, struct bp_buf *ret)
-{
-    bool is_stdin = strcmp(argument, "-") == 0;
-    FILE *file = is_stdin ? stdin : fopen(argument, "rb");
+    bool is_stdin = strcmp(path, "-") == 0;
+    FILE *file = is_stdin ? stdin : fopen(path, "rb");
     if (!file)
-        return bp_complain(BP_EXIT_USAGE, "cannot read %s: %s", argument, strerror(errno));
-    enum bp_exit status = read_all(file, bp_file_name(argument), ret);
+        return bp_complain(BP_EXIT_USAGE, "cannot read %s: %s", path, strerror(errno));
+    *ret_name = is_stdin ? "<stdin>" : path;
+    enum bp_exit status = read_request(file, *ret_name, ret);
     if (!is_stdin)
         fclose(file);
     return status;
 }
 
+enum bp_exit bp_run_request(const struct bp_invocation *invocation, const struct bp_invocation *call,
+                            enum bp_peer_form form)
+{
+    const char *name;
+    struct bp_buf body = {0};
+    enum bp_exit status = bp_request_of_files(invocation, form, &body, &name);
+    struct bp_reply answer = {0};
+    if (status == BP_EXIT_YES)
+        status = bp_invocation_call(call, &body, &answer);
+    bp_buf_release(&body);
+    return status != BP_EXIT_YES ? status : bp_reply_print(call, &answer, name);
+}
+
 enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
 {
     struct bp_invocation call = *invocation;
-    struct bp_buf body = {0};
-    struct bp_reply answer = {0};
-    enum bp_exit status = bp_request_of_files(invocation, BP_PEER_PLAN, &body);
     call.n_options = 0; /* they say how the request is made */
-    if (status == BP_EXIT_YES)
-        status = bp_invocation_call(&call, &body, &answer);
-    bp_buf_release(&body);
-    return status != BP_EXIT_YES ? status : bp_reply_print(&call, &answer, bp_file_name(invocation->arguments[0]));
+    return bp_run_request(invocation, &call, BP_PEER_PLAN);
 }
 
 /* The digest of one stage of a plan into `ret`. Complains. */

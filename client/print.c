@@ -206,8 +206,7 @@ json_t *bp_places_of(const json_t *snapshot)
 {
     json_t *places = json_object(), *list;
     const char *name;
-    json_object_foreach((json_t *)(uintptr_t)snapshot, name, list)
-    {
+    json_object_foreach((json_t *)(uintptr_t)snapshot, name, list) {
         if (places && !add_places(places, list)) {
             json_decref(places);
             places = NULL;
@@ -288,8 +287,7 @@ static void each_row(struct table *table, struct bp_buf *out)
         const char *name;
         json_t *value;
         size_t index = 0;
-        json_object_foreach((json_t *)(uintptr_t)table->rows, name, value)
-        {
+        json_object_foreach((json_t *)(uintptr_t)table->rows, name, value) {
             struct bp_table_row row = {index++, name, value, table->places};
             if (out)
                 write_row(table, out, &row);

@@ -10,12 +10,13 @@ const char *const bp_loss_names[] = {"fp32_copy", "in_place", NULL};
 const char *const bp_cp_comm_names[] = {"ring", "all_gather", "a2a", NULL};
 const char *const bp_window_kv_names[] = {"capped", "full", NULL};
 
-const char *const bp_job_keys[] = {
+const char *const bp_whole_job_keys[] = {
     "memory_bytes", "reserve_bytes", "utilization_permille", "world_size", "devices_per_node", "conventions", NULL};
-const char *const bp_job_strategy_keys[] = {"optimizer", "vocab_multiple", "cp_comm", NULL};
-const char *const bp_job_workload_keys[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", NULL};
+const char *const bp_whole_job_strategy_keys[] = {"optimizer", "vocab_multiple", "cp_comm", NULL};
+const char *const bp_whole_job_workload_keys[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", "imbalance_permille",
+                                                  NULL};
 
-bp_u128 bp_job_devices(const struct bp_job *job)
+bp_u128 bp_whole_job_devices(const struct bp_whole_job *job)
 {
     struct bp_calc calc = {0};
     const struct bp_strategy *strategy = &job->request.strategy;
@@ -24,15 +25,18 @@ bp_u128 bp_job_devices(const struct bp_job *job)
     return bp_calc_ok(&calc) ? devices : ~(bp_u128)0;
 }
 
-void bp_job_of(const struct bp_request *request, struct bp_job *ret)
+void bp_whole_job_of(const struct bp_request *request, struct bp_whole_job *ret)
 {
-    *ret = (struct bp_job){.request = *request,
-                           .vocab_multiple = 1,
-                           .kv_cache_dtype = request->workload.dtype,
-                           .kv_block = 16,
-                           .prefill_chunk = 8192,
-                           .utilization_permille = 1000,
-                           .devices_per_node = 8};
+    *ret = (struct bp_whole_job){.request = *request,
+                                 .vocab_multiple = 1,
+                                 .kv_cache_dtype = request->workload.dtype,
+                                 .kv_block = 16,
+                                 .prefill_chunk = 8192,
+                                 .utilization_permille = 1000,
+                                 .imbalance_permille = 1000,
+                                 .has_memory = request->target.kind != BP_TARGET_NONE,
+                                 .memory = request->deployment.memory,
+                                 .devices_per_node = 8};
     ret->request.target = (struct bp_target){BP_TARGET_NONE};
     ret->request.deployment = (struct bp_deployment){0};
 }
@@ -82,8 +86,8 @@ static json_t *plan_request(const json_t *body)
     static const struct {
         const char *key;
         const char *const *job_keys;
-    } objects[] = {{"strategy", bp_job_strategy_keys}, {"workload", bp_job_workload_keys}};
-    json_t *request = without(body, bp_job_keys);
+    } objects[] = {{"strategy", bp_whole_job_strategy_keys}, {"workload", bp_whole_job_workload_keys}};
+    json_t *request = without(body, bp_whole_job_keys);
     for (size_t i = 0; request && i < sizeof objects / sizeof *objects; i++) {
         const json_t *object = json_object_get(request, objects[i].key);
         json_t *copy = json_is_object(object) ? without(object, objects[i].job_keys) : NULL;
@@ -128,13 +132,14 @@ static void refuse_for_mode(const struct bp_reader *reader, const char *const *k
             bp_reader_problem(reader, BP_E_conflict, *keys, "has no meaning in %s", mode);
 }
 
-static void read_mode_keys(const struct bp_reader *body, struct bp_job *job)
+static void read_mode_keys(const struct bp_reader *body, struct bp_whole_job *job)
 {
     static const char *const training_only[] = {"optimizer", "cp_comm", NULL};
+    static const char *const inference_only[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", NULL};
     struct bp_reader strategy = member(body, "strategy"), workload = member(body, "workload");
     bool training = job->request.workload.mode == BP_MODE_TRAINING;
     if (training)
-        refuse_for_mode(&workload, bp_job_workload_keys, "training");
+        refuse_for_mode(&workload, inference_only, "training");
     else
         refuse_for_mode(&strategy, training_only, "inference");
     job->optimizer = (enum bp_optimizer)bp_reader_enum(&strategy, "optimizer", bp_optimizer_names, BP_ADAM);
@@ -144,12 +149,13 @@ static void read_mode_keys(const struct bp_reader *body, struct bp_job *job)
         (enum bp_dtype)bp_reader_enum(&workload, "kv_cache_dtype", bp_dtype_names, (int)job->request.workload.dtype);
     job->kv_block = bp_reader_uint(&workload, "kv_block", 1, BP_JSON_INT_MAX, 16);
     job->prefill_chunk = bp_reader_uint(&workload, "prefill_chunk", 1, BP_JSON_INT_MAX, 8192);
+    job->imbalance_permille = bp_reader_uint(&workload, "imbalance_permille", 1000, BP_IMBALANCE_PERMILLE_MAX, 1000);
 }
 
-static void check_world_size(const struct bp_reader *body, const struct bp_job *job)
+static void check_world_size(const struct bp_reader *body, const struct bp_whole_job *job)
 {
     uint64_t world = bp_reader_uint(body, "world_size", 1, BP_JSON_INT_MAX, 0);
-    if (world && bp_job_devices(job) != world)
+    if (world && bp_whole_job_devices(job) != world)
         bp_reader_problem(
             body, BP_E_conflict, "world_size",
             "is not the product of the strategy's tensor_parallel, pipeline_parallel, context_parallel and %s",
@@ -172,7 +178,7 @@ static bool has_training_rows(const struct bp_model *model, uint64_t sequence_le
 }
 
 /* What a plan refuses of a model, a whole job may know how to hold. */
-static void judge_features(const struct bp_config *config, const struct bp_job *job, struct bp_problems *problems)
+static void judge_features(const struct bp_config *config, const struct bp_whole_job *job, struct bp_problems *problems)
 {
     const struct bp_workload *workload = &job->request.workload;
     const struct bp_model *model = &job->request.model;
@@ -186,8 +192,8 @@ static void judge_features(const struct bp_config *config, const struct bp_job *
         bp_problems_add(problems, BP_E_unsupported_feature, "/workload/dtype", "training in float8 is not modelled");
 }
 
-int bp_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_job *ret,
-                struct bp_config *ret_config)
+int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
+                      struct bp_whole_job *ret, struct bp_config *ret_config)
 {
     static const char *const bindings[] = {"target", "deployment", NULL};
     struct bp_problems none = {0};
@@ -201,8 +207,8 @@ int bp_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *
     json_decref(plan);
     if (result < 0)
         return -1;
-    struct bp_job job;
-    bp_job_of(&request, &job);
+    struct bp_whole_job job;
+    bp_whole_job_of(&request, &job);
     job.position_offset = ret_config->position_offset;
     for (const char *const *key = bindings; reader.object && *key; key++)
         if (bp_reader_get(&reader, *key, false))

@@ -17,9 +17,10 @@ enum bp_cp_comm { BP_CP_RING, BP_CP_ALL_GATHER, BP_CP_A2A };
 enum bp_window_kv { BP_WINDOW_KV_CAPPED, BP_WINDOW_KV_FULL };
 
 /* Their names in JSON, NULL-terminated, in the order of the enums. */
-extern const char *const bp_optimizer_names[], *const bp_attention_count_names[], *const bp_operations_count_names[],
-                                                                                      *const bp_kernel_names[],
-                                                                                          *const bp_loss_names[];
+extern const char *const bp_optimizer_names[],
+    *const bp_attention_count_names[],
+        *const bp_operations_count_names[],
+            *const bp_kernel_names[], *const bp_loss_names[], *const bp_cp_comm_names[], *const bp_window_kv_names[];
 
 /* How things are counted; chosen by the caller, stamped on every answer. */
 struct bp_conventions {
@@ -33,7 +34,10 @@ struct bp_conventions {
 /* The most pipeline stages that a job may have: an answer lists every one. */
 enum { BP_STAGES_MAX = 1024 };
 
-struct bp_job {
+/* The most that routing may be off balance, in thousandths. */
+enum { BP_IMBALANCE_PERMILLE_MAX = 1000000 };
+
+struct bp_whole_job {
     struct bp_request request; /* no target, no deployment */
     struct bp_conventions conventions;
     enum bp_optimizer optimizer;
@@ -41,6 +45,7 @@ struct bp_job {
     uint64_t vocab_multiple; /* the vocabulary is rounded up to it before it is divided; 1 */
     enum bp_dtype kv_cache_dtype;
     uint64_t kv_block, prefill_chunk; /* tokens; prefill_chunk is not used in decode */
+    uint64_t imbalance_permille;      /* token-expert pairs of the busiest rank, of those under balanced routing */
     bool has_memory, has_allowance;   /* memory_bytes; reserve_bytes or utilization_permille */
     struct bp_bytes memory, reserve;
     uint64_t utilization_permille, devices_per_node;
@@ -48,17 +53,17 @@ struct bp_job {
 };
 
 /* Devices of the job: t * p * dp, in inference t * p * replicas. */
-bp_u128 bp_job_devices(const struct bp_job *job);
+bp_u128 bp_whole_job_devices(const struct bp_whole_job *job);
 
-/* The job of a stored plan's request: defaults for all the rest, no memory to fit. */
-void bp_job_of(const struct bp_request *request, struct bp_job *ret);
+/* The job of a stored plan's request: defaults for all the rest; the memory is its deployment's, where it has one. */
+void bp_whole_job_of(const struct bp_request *request, struct bp_whole_job *ret);
 
 /* The keys that a fit request has beside a plan request's, by the object they stand in, NULL-terminated. */
-extern const char *const bp_job_keys[], *const bp_job_strategy_keys[], *const bp_job_workload_keys[];
+extern const char *const bp_whole_job_keys[], *const bp_whole_job_strategy_keys[], *const bp_whole_job_workload_keys[];
 
 /* Reads the body of POST /v1/fit: every problem is added with its pointer; `*ret` is meaningful only when none was.
  * -1 only when memory ran out. */
-int bp_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_job *ret,
-                struct bp_config *ret_config);
+int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
+                      struct bp_whole_job *ret, struct bp_config *ret_config);
 
 #endif

@@ -129,8 +129,7 @@ static void read_pipeline_layers(const struct bp_reader *reader, struct bp_strat
                           "must be an array of 1 to %d numbers of layers", BP_RUNS_MAX);
         return;
     }
-    json_array_foreach(runs, i, run)
-    {
+    json_array_foreach(runs, i, run) {
         json_int_t layers = json_integer_value(run);
         if (!json_is_integer(run))
             bp_reader_problem(reader, BP_E_wrong_type, key, "run %zu must be an integer", i);
@@ -359,6 +358,17 @@ void bp_request_check(const struct bp_request *request, uint64_t position_offset
     const struct check check = {request, position_offset, problems};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](&check);
+}
+
+void bp_request_run_layers(const struct bp_request *request, uint64_t run, uint64_t *ret_first, uint64_t *ret_n)
+{
+    const struct bp_strategy *strategy = &request->strategy;
+    uint64_t even = request->model.num_hidden_layers / (strategy->pipeline_parallel * strategy->virtual_stages);
+    uint64_t first = 0;
+    for (uint64_t i = 0; i < run && strategy->n_pipeline_layers; i++)
+        first += strategy->pipeline_layers[i];
+    *ret_first = strategy->n_pipeline_layers ? first : run * even;
+    *ret_n = strategy->n_pipeline_layers ? strategy->pipeline_layers[run] : even;
 }
 
 static bool dealt_evenly(const struct bp_strategy *strategy)

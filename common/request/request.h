@@ -93,6 +93,9 @@ int bp_request_read_for_job(const json_t *body, struct bp_arena *arena, struct b
  * lengths, the devices. Every problem is added. */
 void bp_request_check(const struct bp_request *request, uint64_t position_offset, struct bp_problems *problems);
 
+/* The layers of a run of blocks: the first, and how many. Run c*p + s is chunk c of stage s. */
+void bp_request_run_layers(const struct bp_request *request, uint64_t run, uint64_t *ret_first, uint64_t *ret_n);
+
 /* Canonical forms. The request's has the keys deployment, model, strategy, target, workload. */
 void bp_workload_write(struct bp_writer *writer, const struct bp_workload *workload);
 void bp_strategy_write(struct bp_writer *writer, const struct bp_strategy *strategy, enum bp_mode mode);

@@ -23,27 +23,11 @@ uint32_t bp_capacity_kind_of(const struct bp_capacity_run *run, uint64_t layer)
     return kinds ? kinds[layer] : 0;
 }
 
-/* Runs are dealt in order: by hand, or all alike. */
-void bp_capacity_run_layers(const struct bp_capacity_run *run, uint64_t place, uint64_t *ret_first, uint64_t *ret_n)
-{
-    const struct bp_strategy *strategy = &run->request->strategy;
-    uint64_t even = run->request->model.num_hidden_layers / (run->p * run->v), first = 0;
-    if (!strategy->n_pipeline_layers) {
-        *ret_first = place * even;
-        *ret_n = even;
-        return;
-    }
-    for (uint64_t i = 0; i < place; i++)
-        first += strategy->pipeline_layers[i];
-    *ret_first = first;
-    *ret_n = strategy->pipeline_layers[place];
-}
-
 struct bp_kind_counts bp_capacity_run_counts(const struct bp_capacity_run *run, uint64_t place)
 {
     struct bp_kind_counts counts = {0};
     uint64_t first;
-    bp_capacity_run_layers(run, place, &first, &counts.all);
+    bp_request_run_layers(run->request, place, &first, &counts.all);
     if (run->n_kinds == 1)
         counts.of[0] = counts.all;
     else
@@ -125,7 +109,17 @@ static int find_facts(struct bp_capacity_run *run, uint32_t place, struct bp_cap
     return 0;
 }
 
-static int begin(const struct bp_job *job, struct bp_capacity_memo *memo, struct bp_capacity_run *run,
+/* Pairs of the busiest rank, in whole ones for each rank of its expert tensor group. */
+static void imbalance(struct bp_capacity_run *run, struct bp_symbols *s)
+{
+    struct bp_calc *calc = &run->calc;
+    bp_u128 permille = run->job->imbalance_permille;
+    if (permille != 1000 && s->pairs)
+        s->pairs =
+            bp_mul(calc, s->etp, bp_div_ceil(calc, bp_mul(calc, s->pairs, permille), bp_mul(calc, 1000, s->etp)));
+}
+
+static int begin(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_capacity_run *run,
                  struct bp_err *err)
 {
     const struct bp_request *request = &job->request;
@@ -140,6 +134,8 @@ static int begin(const struct bp_job *job, struct bp_capacity_memo *memo, struct
     for (uint32_t i = 0; i < run->n_kinds; i++)
         if (bp_symbols_of(&request->model, i, workload, strategy, &run->kinds[i].s, err) < 0)
             return -1;
+    for (uint32_t i = 0; i < run->n_kinds; i++)
+        imbalance(run, &run->kinds[i].s);
     run->s = run->kinds[0].s;
     if (workload->mode == BP_MODE_TRAINING)
         run->micro_batches = workload->global_batch_size / (strategy->data_parallel * workload->micro_batch_size);
@@ -174,7 +170,8 @@ static bool second_leads(const struct bp_capacity_run *run)
     return leads || (run->n_kinds == 1 && strategy->n_pipeline_layers == 0);
 }
 
-int bp_capacity_total(const struct bp_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret, struct bp_err *err)
+int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret,
+                      struct bp_err *err)
 {
     struct bp_capacity_run run;
     struct bp_capacity_stage stage;
@@ -197,7 +194,7 @@ int bp_capacity_total(const struct bp_job *job, struct bp_capacity_memo *memo, s
 /* What the caller leaves for the job of each device's memory. */
 static void compare_with_memory(struct bp_capacity_run *run, struct bp_capacity *answer)
 {
-    const struct bp_job *job = run->job;
+    const struct bp_whole_job *job = run->job;
     bp_u128 usable = (bp_u128)job->memory.n * job->utilization_permille / 1000;
     answer->fits = true;
     if (!job->has_memory)
@@ -210,7 +207,7 @@ static void compare_with_memory(struct bp_capacity_run *run, struct bp_capacity 
         answer->shortfall.n = answer->total.n - answer->available.n;
 }
 
-int bp_capacity_of(const struct bp_job *job, struct bp_arena *arena, struct bp_capacity *ret, struct bp_err *err)
+int bp_capacity_of(const struct bp_whole_job *job, struct bp_arena *arena, struct bp_capacity *ret, struct bp_err *err)
 {
     struct bp_capacity_run run;
     struct bp_capacity answer = {0};

@@ -60,7 +60,9 @@ static bp_u128 widest_of_a_token(struct bp_capacity_run *run, const struct bp_ca
     const bp_u128 widths[] = {
         latent ? (decode ? absorbed : expanded) : by_heads,
         bp_mul(calc, ups, bp_div_ceil(calc, s->E ? s->F_s : s->F, s->t)),
-        s->E ? BP_PROD(calc, ups, s->K, bp_div_ceil(calc, s->F_e, s->t)) : 0,
+        s->E ? bp_div_ceil(
+                   calc, BP_PROD(calc, ups, s->K, bp_div_ceil(calc, s->F_e, s->t), run->job->imbalance_permille), 1000)
+             : 0,
         unfused ? bp_mul(calc, s->h_l, window) : 0,
     };
     bp_u128 widest = 0;

@@ -52,7 +52,7 @@ struct bp_capacity_kind {
 
 /* One evaluation. */
 struct bp_capacity_run {
-    const struct bp_job *job;
+    const struct bp_whole_job *job;
     const struct bp_request *request;
     struct bp_symbols s; /* what is the same for all kinds */
     struct bp_calc calc;
@@ -69,8 +69,6 @@ struct bp_kind_counts {
 struct bp_kind_counts bp_capacity_run_counts(const struct bp_capacity_run *run, uint64_t place);
 struct bp_kind_counts bp_capacity_stage_counts(const struct bp_capacity_run *run, uint64_t stage);
 
-/* The layers of a run: the first, and how many. */
-void bp_capacity_run_layers(const struct bp_capacity_run *run, uint64_t place, uint64_t *ret_first, uint64_t *ret_n);
 uint32_t bp_capacity_kind_of(const struct bp_capacity_run *run, uint64_t layer);
 
 /* ---- Model state (capacity_state.c) ---- */

@@ -177,7 +177,7 @@ static uint64_t kv_tokens_that_fit(struct bp_capacity_run *run, const struct bp_
 
 static bool batch_fits(const struct bp_capacity_run *run, uint64_t batch, uint64_t available)
 {
-    struct bp_job job = *run->job;
+    struct bp_whole_job job = *run->job;
     struct bp_bytes total;
     job.request.workload.batch_size = batch;
     return bp_capacity_total(&job, NULL, &total, NULL) == 0 && total.n <= available;

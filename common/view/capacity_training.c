@@ -168,7 +168,7 @@ static bp_u128 zero_transient(struct bp_capacity_run *run, uint64_t stage)
         next_unit(run, &units, run->embedding.whole);
     for (uint64_t chunk = 0; chunk < run->v; chunk++) {
         uint64_t first, n;
-        bp_capacity_run_layers(run, chunk * run->p + stage, &first, &n);
+        bp_request_run_layers(run->request, chunk * run->p + stage, &first, &n);
         for (uint64_t layer = first; layer < first + n; layer++)
             next_unit(run, &units, run->kinds[bp_capacity_kind_of(run, layer)].held.whole);
     }

@@ -53,12 +53,10 @@ static void compare_objects(struct differences *found, const char *path, json_t 
 {
     const char *key;
     json_t *value;
-    json_object_foreach(a, key, value)
-    {
+    json_object_foreach(a, key, value) {
         compare_member(found, path, key, value, json_object_get(b, key));
     }
-    json_object_foreach(b, key, value)
-    {
+    json_object_foreach(b, key, value) {
         if (!json_object_get(a, key))
             compare_member(found, path, key, NULL, value);
     }

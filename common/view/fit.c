@@ -13,7 +13,7 @@ const char *const bp_fit_paths[] = {
 enum { EVALUATIONS_MAX = 3000, CHANGES_MAX = 5, VALUES_MAX = 24 };
 
 struct search {
-    const struct bp_job *base;
+    const struct bp_whole_job *base;
     uint64_t available;
     bp_u128 devices;
     struct bp_capacity_memo *memo;
@@ -23,7 +23,7 @@ struct search {
 
 /* ---- Fields as numbers ---- */
 
-static uint64_t get(const struct bp_job *job, enum bp_fit_field field)
+uint64_t bp_fit_value(const struct bp_whole_job *job, enum bp_fit_field field)
 {
     const struct bp_strategy *strategy = &job->request.strategy;
     const uint64_t values[BP_FIT_FIELD_N] = {
@@ -44,7 +44,7 @@ static uint64_t get(const struct bp_job *job, enum bp_fit_field field)
     return values[field];
 }
 
-static void put(struct bp_job *job, enum bp_fit_field field, uint64_t value)
+static void put(struct bp_whole_job *job, enum bp_fit_field field, uint64_t value)
 {
     struct bp_strategy *strategy = &job->request.strategy;
     switch (field) {
@@ -127,7 +127,7 @@ static bool splits_heads(const struct bp_model *model, uint64_t t)
 static void offer_degrees(const struct search *search, enum bp_fit_field field, struct values *values)
 {
     const struct bp_model *model = &search->base->request.model;
-    uint64_t now = get(search->base, field), most = BP_TENSOR_PARALLEL_MAX;
+    uint64_t now = bp_fit_value(search->base, field), most = BP_TENSOR_PARALLEL_MAX;
     if (field == BP_FIT_TENSOR_PARALLEL)
         most = search->base->devices_per_node;
     else if (model->num_hidden_layers < most)
@@ -142,10 +142,10 @@ static void offer_degrees(const struct search *search, enum bp_fit_field field, 
 
 static struct values values_of(const struct search *search, enum bp_fit_field field)
 {
-    const struct bp_job *base = search->base;
+    const struct bp_whole_job *base = search->base;
     const struct bp_strategy *strategy = &base->request.strategy;
     bool training = base->request.workload.mode == BP_MODE_TRAINING;
-    uint64_t now = get(base, field);
+    uint64_t now = bp_fit_value(base, field);
     struct values values = {0};
     switch (field) {
     case BP_FIT_RECOMPUTE:
@@ -202,7 +202,7 @@ static void deal(struct bp_strategy *strategy, uint64_t layers)
 }
 
 /* All that is asked of a request holds, and an interleaved schedule fills its stages. */
-static bool is_valid(const struct bp_job *job)
+static bool is_valid(const struct bp_whole_job *job)
 {
     const struct bp_strategy *strategy = &job->request.strategy;
     const struct bp_workload *workload = &job->request.workload;
@@ -220,7 +220,7 @@ static bool is_valid(const struct bp_job *job)
 /* Lets the rest of the strategy follow: the data-parallel degree (or the replicas) that pays for it, experts that were
  * divided as the rest, the schedule of a pipeline that came or went, the runs of blocks. False when nothing valid comes
  * out. */
-static bool settle(const struct search *search, struct bp_job *job)
+static bool settle(const struct search *search, struct bp_whole_job *job)
 {
     const struct bp_strategy *base = &search->base->request.strategy;
     struct bp_strategy *strategy = &job->request.strategy;
@@ -243,13 +243,14 @@ static bool settle(const struct search *search, struct bp_job *job)
     return !inert && is_valid(job);
 }
 
-static void find_changes(const struct bp_job *base, const struct bp_job *job, struct bp_suggestion *suggestion)
+static void find_changes(const struct bp_whole_job *base, const struct bp_whole_job *job,
+                         struct bp_suggestion *suggestion)
 {
     bool pipelined = base->request.strategy.pipeline_parallel > 1 && job->request.strategy.pipeline_parallel > 1;
     suggestion->n_changed = 0;
     for (enum bp_fit_field field = 0; field < BP_FIT_FIELD_N; field++) {
         bool follows = field == BP_FIT_PIPELINE_SCHEDULE && !pipelined;
-        suggestion->changed[field] = !follows && get(base, field) != get(job, field);
+        suggestion->changed[field] = !follows && bp_fit_value(base, field) != bp_fit_value(job, field);
         suggestion->n_changed += suggestion->changed[field];
     }
 }
@@ -261,14 +262,14 @@ static bool is_more_than_needed(const struct search *search, const struct bp_sug
         const struct bp_suggestion *found = &search->found[i];
         bool part = true;
         for (enum bp_fit_field field = 0; part && field < BP_FIT_FIELD_N; field++)
-            part = !found->changed[field] || get(&found->job, field) == get(&candidate->job, field);
+            part = !found->changed[field] || bp_fit_value(&found->job, field) == bp_fit_value(&candidate->job, field);
         if (part)
             return true;
     }
     return false;
 }
 
-static int consider(struct search *search, const struct bp_job *job, unsigned n_changed, struct bp_err *err)
+static int consider(struct search *search, const struct bp_whole_job *job, unsigned n_changed, struct bp_err *err)
 {
     struct bp_suggestion candidate = {.job = *job};
     struct bp_err found = {0};
@@ -289,7 +290,7 @@ static int consider(struct search *search, const struct bp_job *job, unsigned n_
 
 /* Every choice of values for the fields from `field` on, earlier fields changed first. `left` counts how many more
  * fields may change. */
-static int walk(struct search *search, const struct bp_job *job, enum bp_fit_field field, unsigned left,
+static int walk(struct search *search, const struct bp_whole_job *job, enum bp_fit_field field, unsigned left,
                 unsigned n_changed, struct bp_err *err)
 {
     if (search->n_found == BP_SUGGESTIONS_MAX || search->n_evaluated >= EVALUATIONS_MAX)
@@ -298,7 +299,7 @@ static int walk(struct search *search, const struct bp_job *job, enum bp_fit_fie
         return consider(search, job, n_changed, err);
     struct values values = values_of(search, field);
     for (size_t i = 0; i < values.n; i++) {
-        struct bp_job changed = *job;
+        struct bp_whole_job changed = *job;
         put(&changed, field, values.at[i]);
         if (walk(search, &changed, field + 1, left - 1, n_changed, err) < 0)
             return -1;
@@ -312,7 +313,7 @@ static int walk(struct search *search, const struct bp_job *job, enum bp_fit_fie
  * recomputation; ZeRO 3 where there is data parallelism. */
 static bool least_fits(const struct search *search, uint64_t t, uint64_t p, uint64_t dp)
 {
-    struct bp_job job = *search->base;
+    struct bp_whole_job job = *search->base;
     struct bp_strategy *strategy = &job.request.strategy;
     bool training = job.request.workload.mode == BP_MODE_TRAINING;
     enum bp_recompute least = training ? BP_RECOMPUTE_SELECTIVE : BP_RECOMPUTE_NONE;
@@ -371,12 +372,16 @@ static uint64_t fewest_devices(const struct search *search)
     return fewest;
 }
 
-int bp_fit_of(const struct bp_job *job, struct bp_arena *arena, struct bp_fit *ret, struct bp_err *err)
+int bp_fit_of(const struct bp_whole_job *job, struct bp_arena *arena, struct bp_fit *ret, struct bp_err *err)
 {
     struct bp_fit fit = {0};
     if (bp_capacity_of(job, arena, &fit.capacity, err) < 0)
         return -1;
-    struct search search = {.base = job, .available = fit.capacity.available.n, .devices = bp_job_devices(job)};
+    if (!job->has_memory) {
+        *ret = fit;
+        return 0;
+    }
+    struct search search = {.base = job, .available = fit.capacity.available.n, .devices = bp_whole_job_devices(job)};
     search.memo = bp_capacity_memo_new(arena);
     search.found = bp_arena_array(arena, BP_SUGGESTIONS_MAX, sizeof *search.found);
     if (!search.found || !search.memo)

@@ -30,10 +30,13 @@ enum bp_fit_field { BP_FIT_FIELDS BP_FIT_FIELD_N };
 #undef BP_FIT_FIELD
 extern const char *const bp_fit_paths[];
 
+/* A field as a number: an enum's, a bool's, of pipeline_layers how many there are. */
+uint64_t bp_fit_value(const struct bp_whole_job *job, enum bp_fit_field field);
+
 enum { BP_SUGGESTIONS_MAX = 8 };
 
 struct bp_suggestion {
-    struct bp_job job; /* the request as changed */
+    struct bp_whole_job job; /* the request as changed */
     bool changed[BP_FIT_FIELD_N];
     unsigned n_changed;
     struct bp_bytes total, headroom;
@@ -47,6 +50,6 @@ struct bp_fit {
 };
 
 /* -1: as bp_capacity_of. */
-int bp_fit_of(const struct bp_job *job, struct bp_arena *arena, struct bp_fit *ret, struct bp_err *err);
+int bp_fit_of(const struct bp_whole_job *job, struct bp_arena *arena, struct bp_fit *ret, struct bp_err *err);
 
 #endif
