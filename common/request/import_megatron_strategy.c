@@ -131,7 +131,7 @@ static void deal_by_ends(struct bp_megatron *m, struct bp_peer_job *job, uint64_
     }
     for (uint64_t i = 0; i < p; i++)
         stages[i] = i == 0 && first ? first : i == p - 1 && last ? last : rest / middle;
-    bp_peer_deal(m->peer, name, stages);
+    bp_peer_deal(m->peer, bp_megatron_get(m, name)->shown, stages);
 }
 
 static void deal_evenly_but_ends(struct bp_megatron *m, struct bp_peer_job *job, const struct dealing *dealing)
