@@ -58,7 +58,7 @@ static void end_word(struct splitter *s)
         s->words = grown;
         s->allocated = grown ? n : 0;
     }
-    const char *text = bp_arena_strndup(s->peer->arena, s->word.data, s->word.len);
+    const char *text = bp_arena_strndup(s->peer->arena, s->word.len ? s->word.data : "", s->word.len);
     if (!s->words || !text || s->word.failed) {
         s->peer->out_of_memory = s->failed = true;
         return;

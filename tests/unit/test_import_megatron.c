@@ -57,6 +57,19 @@ START_TEST(test_megatron__nothing_given_is_dropped)
 }
 END_TEST
 
+START_TEST(test_megatron__a_long_list_is_whole)
+{
+    char text[2000] = LEAST, name[16];
+    for (int i = 0; i < 100; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "--x%d %d ", i, i);
+    planned(text);
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "--x%d", i);
+        expect_left(name, name + 3, "not an argument that is known");
+    }
+}
+END_TEST
+
 /* Megatron-LM's example for Llama 3 8B, without its float8. */
 #define LLAMA3                                                                                                         \
     "--use-mcore-models --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "          \
@@ -378,6 +391,7 @@ Suite *suite_import_megatron(void)
     tcase_add_checked_fixture(tcase, import_begin, import_forget);
     tcase_add_test(tcase, test_megatron__gpt3_175b_comes_out_whole);
     tcase_add_test(tcase, test_megatron__nothing_given_is_dropped);
+    tcase_add_test(tcase, test_megatron__a_long_list_is_whole);
     tcase_add_test(tcase, test_megatron__llama3_8b_comes_out_whole);
     tcase_add_test(tcase, test_megatron__what_is_left_out_has_megatrons_defaults);
     tcase_add_test(tcase, test_megatron__strategies_are_carried_over);

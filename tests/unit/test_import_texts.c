@@ -55,6 +55,7 @@ END_TEST
 
 START_TEST(test_megatron__words_are_a_shells)
 {
+    ck_assert_str_eq(refused("''"), "invalid_request ");
     planned("# --bf16\n" LEAST
             "--save a\\ b\"c d\"'e \\f' --load \"g\\\"h\\i\\\n\\$j\" --split a#b --data-path \\\n x\\\r\n y"
             "\t''\r\n--log-interval=1=2 # end");
