@@ -237,8 +237,7 @@ void bp_reader_refuse_unknown(const struct bp_reader *reader, const char *const 
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)reader->object, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)reader->object, key, value) {
         const char *const *name = known;
         while (*name && strcmp(*name, key) != 0)
             name++;

@@ -48,13 +48,13 @@ struct bp_gate {
     const struct bp_request *request;
     const struct bp_fingerprints *fingerprints;
     const struct bp_symbols *symbols;
-    const char *rule;                  /* the lineage rule of the pass; NULL for the model stage */
-    struct bp_digest source_digest;    /* of `source`; for the model stage, of the transformer form */
-    struct bp_ir source, target;       /* `source` is unset for the model stage */
+    const char *rule;               /* the lineage rule of the pass; NULL for the model stage */
+    struct bp_digest source_digest; /* of `source`; for the model stage, of the transformer form */
+    struct bp_ir source, target;    /* `source` is unset for the model stage */
     const struct bp_buf *bytes, *again;
-    struct bp_arena *arena;            /* scratch */
-    uint64_t compared;                 /* by the running check */
-    struct bp_problems *findings;      /* {code, JSON Pointer into the target snapshot, message} */
+    struct bp_arena *arena;       /* scratch */
+    uint64_t compared;            /* by the running check */
+    struct bp_problems *findings; /* {code, JSON Pointer into the target snapshot, message} */
 };
 
 struct bp_check {
@@ -116,16 +116,16 @@ size_t bp_gate_run(struct bp_gate *gate, const struct bp_check_group *const *che
                    const struct bp_law_group *const *laws, size_t n_laws, struct bp_evidence *ret_evidence);
 
 /* The verifiers. Structure of one stage; rules across a boundary. */
-extern const struct bp_check_group bp_model_checks;       /* structure */
-extern const struct bp_check_group bp_distributed_checks; /* structure */
-extern const struct bp_check_group bp_portable_checks;    /* structure */
-extern const struct bp_check_group bp_concrete_checks;    /* structure, capacity, layout recurrence */
-extern const struct bp_check_group bp_queue_checks;       /* the queue-order extension */
-extern const struct bp_check_group bp_slot_checks;        /* the slot-dataflow extension */
-extern const struct bp_check_group bp_distribute_checks;  /* model -> distributed: lineage, mesh */
-extern const struct bp_check_group bp_plan_checks;        /* distributed -> portable: work equality, preservation */
-extern const struct bp_check_group bp_bind_checks;        /* portable -> concrete: preservation, access, choice */
-extern const struct bp_check_group bp_replay_checks;      /* a second run in another arena gives the same bytes */
+extern const struct bp_check_group bp_model_checks;        /* structure */
+extern const struct bp_check_group bp_distributed_checks;  /* structure */
+extern const struct bp_check_group bp_portable_checks;     /* structure */
+extern const struct bp_check_group bp_concrete_checks;     /* structure, capacity, layout recurrence */
+extern const struct bp_check_group bp_queue_checks;        /* the queue-order extension */
+extern const struct bp_check_group bp_slot_checks;         /* the slot-dataflow extension */
+extern const struct bp_check_group bp_distribute_checks;   /* model -> distributed: lineage, mesh */
+extern const struct bp_check_group bp_plan_checks;         /* distributed -> portable: work equality, preservation */
+extern const struct bp_check_group bp_bind_checks;         /* portable -> concrete: preservation, access, choice */
+extern const struct bp_check_group bp_replay_checks;       /* a second run in another arena gives the same bytes */
 extern const struct bp_check_group bp_rederivation_checks; /* the construction derived again is equal */
 
 #endif

@@ -63,8 +63,7 @@ void bp_decode_range(const struct bp_reader *reader, const char *key, uint64_t n
     }
     size_t i;
     json_t *item;
-    json_array_foreach(array, i, item)
-    {
+    json_array_foreach(array, i, item) {
         if (!json_is_integer(item) || json_integer_value(item) != (json_int_t)i) {
             char pointer[BP_POINTER_MAX];
             item_pointer(reader, key, i, pointer);

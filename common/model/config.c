@@ -174,15 +174,13 @@ static int list_ignored(const struct bp_import *import, struct bp_arena *arena, 
         return -1;
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)import->reader.object, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)import->reader.object, key, value) {
         if (strcmp(key, "model_type") == 0 || bp_import_is_used(import, key))
             continue;
         if (!(list[n++] = pointer_within(parent_of(import), key, arena)))
             return -1;
     }
-    json_object_foreach((json_t *)(uintptr_t)import->around, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)import->around, key, value) {
         if (is_read_around(import, key))
             continue;
         if (!(list[n++] = pointer_within("", key, arena)))

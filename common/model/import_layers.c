@@ -47,8 +47,7 @@ bool bp_import_layer_list(struct bp_import *import, const char *key, uint8_t set
         bp_reader_problem(&import->reader, BP_E_wrong_type, key, "must be an array");
     size_t i;
     json_t *item;
-    json_array_foreach(list, i, item)
-    {
+    json_array_foreach(list, i, item) {
         json_int_t layer = json_is_integer(item) ? json_integer_value(item) : -1;
         if (layer < 0 || (uint64_t)layer >= import->model.num_hidden_layers) {
             bp_reader_problem(&import->reader, BP_E_out_of_range, key, "member %zu is not the number of a layer", i);

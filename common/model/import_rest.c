@@ -87,8 +87,9 @@ static bool all_full_attention(const json_t *value)
 {
     size_t i;
     json_t *item;
-    json_array_foreach(value, i, item) if (!json_is_string(item) ||
-                                           strcmp(json_string_value(item), "full_attention") != 0) return false;
+    json_array_foreach(value, i, item)
+        if (!json_is_string(item) || strcmp(json_string_value(item), "full_attention") != 0)
+            return false;
     return json_is_array(value);
 }
 
@@ -114,8 +115,9 @@ void bp_import_refuse_class(struct bp_import *import, const char *public_class)
     const json_t *classes = bp_import_value(import, "architectures");
     size_t i;
     json_t *item;
-    json_array_foreach(classes, i,
-                       item) if (json_is_string(item) && strcmp(json_string_value(item), public_class) == 0) return;
+    json_array_foreach(classes, i, item)
+        if (json_is_string(item) && strcmp(json_string_value(item), public_class) == 0)
+            return;
     if (classes && !is_nothing(classes)) {
         import->other_class = true;
         bp_reader_problem(&import->reader, BP_E_unsupported_feature, "architectures",

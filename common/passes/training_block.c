@@ -182,11 +182,14 @@ int bp_training_block(const struct bp_pass_input *input, struct bp_block *ret, s
     const struct bp_symbols *s = input->symbols;
     struct bp_row_builder b = {
         .block = ret, .model = &input->request->model, .kind = s->kind, .strategy = &input->request->strategy, .s = s};
-    *ret = (struct bp_block){
-        .boundary = {3,
-                     {bp_mul(&b.calc, s->dp, s->B), s->S, s->H},
-                     {BP_AXIS_DATA, s->sequence_parallel ? BP_AXIS_TENSOR : BP_AXIS_NONE, BP_AXIS_NONE}},
-        .forward_phase = BP_PHASE_FORWARD};
+    /* Rows are cleared as they are added. */
+    ret->n_rows = 0;
+    ret->memory = (struct bp_memory){0};
+    ret->forward_phase = BP_PHASE_FORWARD;
+    ret->boundary =
+        (struct bp_tensor_shape){3,
+                                 {bp_mul(&b.calc, s->dp, s->B), s->S, s->H},
+                                 {BP_AXIS_DATA, s->sequence_parallel ? BP_AXIS_TENSOR : BP_AXIS_NONE, BP_AXIS_NONE}};
     bool latent = s->kind->attention == BP_ATTENTION_LATENT;
     uint32_t attention = latent ? bp_training_latent_attention(&b) : add_attention(&b);
     if (s->kind->num_experts)

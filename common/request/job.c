@@ -37,6 +37,11 @@ void bp_whole_job_of(const struct bp_request *request, struct bp_whole_job *ret)
                                  .has_memory = request->target.kind != BP_TARGET_NONE,
                                  .memory = request->deployment.memory,
                                  .devices_per_node = 8};
+    const struct bp_strategy *strategy = &request->strategy;
+    ret->said = (struct bp_said){.strategy = *strategy,
+                                 .pipeline_schedule =
+                                     strategy->pipeline_parallel > 1 && strategy->pipeline_schedule != BP_SCHEDULE_1F1B,
+                                 .recompute_all_gather = strategy->recompute_all_gather != strategy->sequence_parallel};
     ret->request.target = (struct bp_target){BP_TARGET_NONE};
     ret->request.deployment = (struct bp_deployment){0};
 }
@@ -178,7 +183,8 @@ static bool has_training_rows(const struct bp_model *model, uint64_t sequence_le
 }
 
 /* What a plan refuses of a model, a whole job may know how to hold. */
-static void judge_features(const struct bp_config *config, const struct bp_whole_job *job, struct bp_problems *problems)
+static void judge_features(const struct bp_reader *body, const struct bp_config *config, const struct bp_whole_job *job,
+                           struct bp_problems *problems)
 {
     const struct bp_workload *workload = &job->request.workload;
     const struct bp_model *model = &job->request.model;
@@ -188,8 +194,30 @@ static void judge_features(const struct bp_config *config, const struct bp_whole
     if (known && !model->word_embed_proj_dim && !model->num_nextn_predict_layers &&
         (!training || has_training_rows(model, workload->sequence_length)))
         bp_problems_drop(problems, BP_E_unsupported_feature);
-    if (training && workload->dtype == BP_DTYPE_FLOAT8)
-        bp_problems_add(problems, BP_E_unsupported_feature, "/workload/dtype", "training in float8 is not modelled");
+    /* One that could not be read looks like it. */
+    struct bp_reader reader = member(body, "workload");
+    if (training && workload->dtype == BP_DTYPE_FLOAT8 && json_is_string(bp_reader_get(&reader, "dtype", false)))
+        bp_reader_problem(&reader, BP_E_unsupported_feature, "dtype", "training in float8 is not modelled");
+}
+
+static struct bp_said said_of(const struct bp_reader *body, const struct bp_strategy *strategy)
+{
+    struct bp_reader reader = member(body, "strategy");
+    return (struct bp_said){.strategy = *strategy,
+                            .pipeline_schedule = bp_reader_get(&reader, "pipeline_schedule", false) != NULL,
+                            .recompute_all_gather = bp_reader_get(&reader, "recompute_all_gather", false) != NULL,
+                            .expert_tensor_parallel = bp_reader_get(&reader, "expert_tensor_parallel", false) != NULL};
+}
+
+static void check_runs(const struct bp_strategy *strategy, struct bp_problems *problems)
+{
+    uint64_t p = strategy->pipeline_parallel;
+    if (p > BP_STAGES_MAX)
+        bp_problems_add(problems, BP_E_out_of_range, "/strategy/pipeline_parallel", "must be at most %d here",
+                        BP_STAGES_MAX);
+    else if (p && strategy->virtual_stages > BP_JOB_RUNS_MAX / p)
+        bp_problems_add(problems, BP_E_out_of_range, "/strategy/virtual_stages",
+                        "times pipeline_parallel must be at most %d here", BP_JOB_RUNS_MAX);
 }
 
 int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
@@ -199,11 +227,12 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
     struct bp_problems none = {0};
     struct bp_reader reader = bp_reader_of(body, "", json_is_object(body) ? problems : &none);
     struct bp_request request;
+    struct bp_strategy said;
     bp_problems_release(&none);
     json_t *plan = json_is_object(body) ? plan_request(body) : json_incref((json_t *)(uintptr_t)body);
     if (!plan)
         return -1;
-    int result = bp_request_read_for_job(plan, arena, problems, &request, ret_config);
+    int result = bp_request_read_for_job(plan, arena, problems, &request, &said, ret_config);
     json_decref(plan);
     if (result < 0)
         return -1;
@@ -214,7 +243,8 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
         if (bp_reader_get(&reader, *key, false))
             bp_reader_problem(&reader, BP_E_conflict, *key, "a fit has no target");
     if (reader.object) {
-        judge_features(ret_config, &job, problems);
+        job.said = said_of(&reader, &said);
+        judge_features(&reader, ret_config, &job, problems);
         read_mode_keys(&reader, &job);
         read_conventions(&reader, &job.conventions);
         job.has_memory = true;
@@ -225,9 +255,7 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
         job.utilization_permille = bp_reader_uint(&reader, "utilization_permille", 1, 1000, 1000);
         job.devices_per_node = bp_reader_uint(&reader, "devices_per_node", 1, BP_JSON_INT_MAX, 8);
         check_world_size(&reader, &job);
-        if (job.request.strategy.pipeline_parallel > BP_STAGES_MAX)
-            bp_problems_add(problems, BP_E_out_of_range, "/strategy/pipeline_parallel", "must be at most %d here",
-                            BP_STAGES_MAX);
+        check_runs(&job.request.strategy, problems);
     }
     *ret = job;
     return 0;

@@ -31,14 +31,23 @@ struct bp_conventions {
     enum bp_window_kv window_kv;         /* capped: a sliding layer caches no more than its window needs */
 };
 
-/* The most pipeline stages that a job may have: an answer lists every one. */
-enum { BP_STAGES_MAX = 1024 };
+/* The most pipeline stages, and runs of blocks (stages times virtual stages), that a job may have: an answer lists
+ * every one. */
+enum { BP_STAGES_MAX = 1024, BP_JOB_RUNS_MAX = 4096 };
 
 /* The most that routing may be off balance, in thousandths. */
 enum { BP_IMBALANCE_PERMILLE_MAX = 1000000 };
 
+/* The strategy as the caller said it, inert fields and all, and which of the fields that follow others were said: what
+ * a change of it is a change from. */
+struct bp_said {
+    struct bp_strategy strategy;
+    bool pipeline_schedule, recompute_all_gather, expert_tensor_parallel;
+};
+
 struct bp_whole_job {
     struct bp_request request; /* no target, no deployment */
+    struct bp_said said;
     struct bp_conventions conventions;
     enum bp_optimizer optimizer;
     enum bp_cp_comm cp_comm;

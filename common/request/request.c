@@ -379,8 +379,7 @@ static bool dealt_evenly(const struct bp_strategy *strategy)
     return true;
 }
 
-/* Fields without effect take their defaults, so that requests which mean the same are the same. */
-static void normalise(struct bp_strategy *strategy)
+void bp_strategy_normalise(struct bp_strategy *strategy)
 {
     if (strategy->tensor_parallel == 1)
         strategy->sequence_parallel = false;
@@ -397,7 +396,7 @@ static void normalise(struct bp_strategy *strategy)
 }
 
 static int request_read(const json_t *body, bool job, struct bp_arena *arena, struct bp_problems *problems,
-                        struct bp_request *ret, struct bp_config *ret_config)
+                        struct bp_request *ret, struct bp_strategy *ret_said, struct bp_config *ret_config)
 {
     static const char *const known[] = {"model", "workload", "strategy", "target", "deployment", NULL};
     struct bp_request request = {0};
@@ -415,9 +414,10 @@ static int request_read(const json_t *body, bool job, struct bp_arena *arena, st
     read_target(&reader, &request);
     read_deployment(&reader, &request);
     bp_request_check(&request, config.position_offset, problems);
-    normalise(&request.strategy);
     if (problems->out_of_memory)
         return -1;
+    *ret_said = request.strategy;
+    bp_strategy_normalise(&request.strategy);
     *ret = request;
     *ret_config = config;
     return 0;
@@ -426,11 +426,12 @@ static int request_read(const json_t *body, bool job, struct bp_arena *arena, st
 int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_request *ret,
                     struct bp_config *ret_config)
 {
-    return request_read(body, false, arena, problems, ret, ret_config);
+    struct bp_strategy said;
+    return request_read(body, false, arena, problems, ret, &said, ret_config);
 }
 
 int bp_request_read_for_job(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
-                            struct bp_request *ret, struct bp_config *ret_config)
+                            struct bp_request *ret, struct bp_strategy *ret_said, struct bp_config *ret_config)
 {
-    return request_read(body, true, arena, problems, ret, ret_config);
+    return request_read(body, true, arena, problems, ret, ret_said, ret_config);
 }

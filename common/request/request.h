@@ -85,9 +85,12 @@ int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_proble
                     struct bp_config *ret_config);
 
 /* The same for the strategy of a whole job, which also has context_parallel, expert_parallel and
- * expert_tensor_parallel. */
+ * expert_tensor_parallel. `ret_said` is the strategy as it was said, with its inert fields. */
 int bp_request_read_for_job(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
-                            struct bp_request *ret, struct bp_config *ret_config);
+                            struct bp_request *ret, struct bp_strategy *ret_said, struct bp_config *ret_config);
+
+/* Fields without effect take their defaults, so that requests which mean the same are the same. */
+void bp_strategy_normalise(struct bp_strategy *strategy);
 
 /* What must hold between the values of a request that was read, or changed since: every divisibility, the schedule, the
  * lengths, the devices. Every problem is added. */

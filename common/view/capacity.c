@@ -39,6 +39,10 @@ struct bp_kind_counts bp_capacity_run_counts(const struct bp_capacity_run *run, 
 struct bp_kind_counts bp_capacity_stage_counts(const struct bp_capacity_run *run, uint64_t stage)
 {
     struct bp_kind_counts counts = {0};
+    if (run->alike) {
+        counts.of[0] = counts.all = run->request->model.num_hidden_layers / run->p;
+        return counts;
+    }
     for (uint64_t chunk = 0; chunk < run->v; chunk++) {
         struct bp_kind_counts more = bp_capacity_run_counts(run, chunk * run->p + stage);
         for (uint32_t i = 0; i < run->n_kinds; i++)
@@ -49,18 +53,22 @@ struct bp_kind_counts bp_capacity_stage_counts(const struct bp_capacity_run *run
 }
 
 /* In inference nothing is kept from one step to the next but the cache. */
-static int no_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err)
+static int no_facts(struct bp_capacity_run *run, const struct bp_capacity_kind *kind, struct bp_block_facts *facts,
+                    struct bp_err *err)
 {
     (void)run;
     (void)kind;
+    (void)facts;
     (void)err;
     return 0;
 }
 
 /* How each mode derives a block and a stage. */
 static const struct {
-    int (*facts)(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err);
-    void (*stage)(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret);
+    int (*facts)(struct bp_capacity_run *run, const struct bp_capacity_kind *kind, struct bp_block_facts *facts,
+                 struct bp_err *err);
+    void (*stage)(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
+                  struct bp_capacity_stage *ret);
 } modes[] = {[BP_MODE_TRAINING] = {bp_capacity_training_facts, bp_capacity_training_stage},
              [BP_MODE_INFERENCE] = {no_facts, bp_capacity_inference_stage}};
 
@@ -82,30 +90,33 @@ static bool remembers(const struct bp_memo_entry *entry, uint32_t kind, const st
            entry->recompute_activation == strategy->recompute_activation && entry->recompute == strategy->recompute;
 }
 
-static int find_facts(struct bp_capacity_run *run, uint32_t place, struct bp_capacity_memo *memo, struct bp_err *err)
+static int find_facts(struct bp_capacity_run *run, uint32_t place, struct bp_err *err)
 {
     const struct bp_strategy *strategy = &run->request->strategy;
+    struct bp_capacity_memo *memo = run->memo;
     struct bp_capacity_kind *kind = &run->kinds[place];
-    for (size_t i = 0; memo && i < memo->n; i++)
+    for (size_t i = 0; i < memo->n; i++)
         if (remembers(&memo->entries[i], place, run->request)) {
-            kind->facts = memo->entries[i].facts;
+            kind->facts = &memo->entries[i].facts;
             return 0;
         }
-    bp_capacity_find_tensors(run, kind);
-    if (modes[run->request->workload.mode].facts(run, kind, err) < 0)
+    struct bp_memo_entry *entry = &memo->entries[memo->n < BP_MEMO_ENTRIES ? memo->n : BP_MEMO_ENTRIES + place];
+    bp_capacity_find_tensors(run, kind, &entry->facts);
+    if (modes[run->request->workload.mode].facts(run, kind, &entry->facts, err) < 0)
         return -1;
-    if (memo && memo->n < BP_MEMO_ENTRIES && bp_calc_ok(&run->calc))
-        memo->entries[memo->n++] = (struct bp_memo_entry){place,
-                                                          strategy->tensor_parallel,
-                                                          strategy->context_parallel,
-                                                          strategy->expert_parallel,
-                                                          strategy->expert_tensor_parallel,
-                                                          run->request->workload.micro_batch_size,
-                                                          strategy->sequence_parallel,
-                                                          strategy->recompute_all_gather,
-                                                          strategy->recompute_activation,
-                                                          strategy->recompute,
-                                                          kind->facts};
+    entry->kind = place;
+    entry->tensor_parallel = strategy->tensor_parallel;
+    entry->context_parallel = strategy->context_parallel;
+    entry->expert_parallel = strategy->expert_parallel;
+    entry->expert_tensor_parallel = strategy->expert_tensor_parallel;
+    entry->micro_batch_size = run->request->workload.micro_batch_size;
+    entry->sequence_parallel = strategy->sequence_parallel;
+    entry->recompute_all_gather = strategy->recompute_all_gather;
+    entry->recompute_activation = strategy->recompute_activation;
+    entry->recompute = strategy->recompute;
+    kind->facts = &entry->facts;
+    /* What overflowed is not to be found again: it would look like a number. */
+    memo->n += memo->n < BP_MEMO_ENTRIES && bp_calc_ok(&run->calc);
     return 0;
 }
 
@@ -125,12 +136,20 @@ static int begin(const struct bp_whole_job *job, struct bp_capacity_memo *memo, 
     const struct bp_request *request = &job->request;
     const struct bp_workload *workload = &request->workload;
     const struct bp_strategy *strategy = &request->strategy;
-    *run = (struct bp_capacity_run){.job = job,
-                                    .request = request,
-                                    .p = strategy->pipeline_parallel,
-                                    .v = strategy->virtual_stages,
-                                    .micro_batches = 1};
+    run->job = job;
+    run->request = request;
+    run->memo = memo;
+    run->p = strategy->pipeline_parallel;
+    run->v = strategy->virtual_stages;
+    run->micro_batches = 1;
     run->n_kinds = request->model.n_kinds;
+    run->alike = run->n_kinds == 1 && strategy->n_pipeline_layers == 0;
+    run->calc = (struct bp_calc){0};
+    run->embedding = run->head = (struct bp_held){0};
+    if (run->p > BP_STAGES_MAX || run->v > BP_JOB_RUNS_MAX / run->p)
+        return bp_fail(err, BP_E_out_of_range, "/strategy/pipeline_parallel",
+                       "a job of more than %d pipeline stages, or %d runs of blocks, is not looked at", BP_STAGES_MAX,
+                       BP_JOB_RUNS_MAX);
     for (uint32_t i = 0; i < run->n_kinds; i++)
         if (bp_symbols_of(&request->model, i, workload, strategy, &run->kinds[i].s, err) < 0)
             return -1;
@@ -144,7 +163,7 @@ static int begin(const struct bp_whole_job *job, struct bp_capacity_memo *memo, 
                        "an interleaved schedule needs a multiple of %llu micro-batches, not %llu",
                        (unsigned long long)run->p, (unsigned long long)run->micro_batches);
     for (uint32_t i = 0; i < run->n_kinds; i++)
-        if (find_facts(run, i, memo, err) < 0)
+        if (find_facts(run, i, err) < 0)
             return -1;
     bp_capacity_hold(run);
     return 0;
@@ -152,8 +171,9 @@ static int begin(const struct bp_whole_job *job, struct bp_capacity_memo *memo, 
 
 static struct bp_bytes evaluate_stage(struct bp_capacity_run *run, uint64_t place, struct bp_capacity_stage *stage)
 {
+    struct bp_kind_counts counts = bp_capacity_stage_counts(run, place);
     *stage = (struct bp_capacity_stage){0};
-    modes[run->request->workload.mode].stage(run, place, stage);
+    modes[run->request->workload.mode].stage(run, place, &counts, stage);
     for (size_t i = 0; i < BP_HOLDING_N; i++)
         stage->total = bp_bytes_add(&run->calc, stage->total, stage->holdings[i]);
     return stage->total;
@@ -170,8 +190,8 @@ static bool second_leads(const struct bp_capacity_run *run)
     return leads || (run->n_kinds == 1 && strategy->n_pipeline_layers == 0);
 }
 
-int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret,
-                      struct bp_err *err)
+int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *memo, uint64_t most,
+                      struct bp_bytes *ret, struct bp_err *err)
 {
     struct bp_capacity_run run;
     struct bp_capacity_stage stage;
@@ -179,7 +199,7 @@ int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *m
     if (begin(job, memo, &run, err) < 0)
         return -1;
     bool skips = second_leads(&run);
-    for (uint64_t place = 0; place < run.p; place++) {
+    for (uint64_t place = 0; place < run.p && total.n <= most; place++) {
         if (skips && place > 1 && place < run.p - 1)
             continue;
         struct bp_bytes bytes = evaluate_stage(&run, place, &stage);
@@ -207,11 +227,12 @@ static void compare_with_memory(struct bp_capacity_run *run, struct bp_capacity 
         answer->shortfall.n = answer->total.n - answer->available.n;
 }
 
-int bp_capacity_of(const struct bp_whole_job *job, struct bp_arena *arena, struct bp_capacity *ret, struct bp_err *err)
+int bp_capacity_of(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_arena *arena,
+                   struct bp_capacity *ret, struct bp_err *err)
 {
     struct bp_capacity_run run;
     struct bp_capacity answer = {0};
-    if (begin(job, NULL, &run, err) < 0)
+    if (begin(job, memo, &run, err) < 0)
         return -1;
     answer.n_stages = run.p;
     answer.stages = bp_arena_array(arena, run.p, sizeof *answer.stages);

@@ -65,15 +65,19 @@ struct bp_capacity {
     uint64_t kv_tokens_that_fit, max_batch; /* inference with a memory named */
 };
 
-/* -1: quantity_overflow, not_divisible (an interleaved schedule whose micro-batches do not fill its stages),
- * out_of_memory, internal. */
-int bp_capacity_of(const struct bp_whole_job *job, struct bp_arena *arena, struct bp_capacity *ret, struct bp_err *err);
-
-/* The total of the binding stage alone, for a search that asks for many strategies of one job: the memo keeps what does
- * not change between them. One memo, one model, one workload but for its micro-batch, one thread. */
+/* Keeps what does not change between the strategies of one job. One memo, one model, one workload but for its batches,
+ * one thread. NULL when memory ran out. */
 struct bp_capacity_memo;
-struct bp_capacity_memo *bp_capacity_memo_new(struct bp_arena *arena); /* NULL when memory ran out */
-int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_bytes *ret,
-                      struct bp_err *err);
+struct bp_capacity_memo *bp_capacity_memo_new(struct bp_arena *arena);
+
+/* -1: quantity_overflow, not_divisible (an interleaved schedule whose micro-batches do not fill its stages),
+ * out_of_range (more stages or runs of blocks than are looked at), out_of_memory, internal. */
+int bp_capacity_of(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_arena *arena,
+                   struct bp_capacity *ret, struct bp_err *err);
+
+/* The total of the binding stage alone, for a search that asks for many strategies of one job; or, when some stage
+ * holds more than `most`, that of the first such stage. */
+int bp_capacity_total(const struct bp_whole_job *job, struct bp_capacity_memo *memo, uint64_t most,
+                      struct bp_bytes *ret, struct bp_err *err);
 
 #endif

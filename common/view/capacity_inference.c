@@ -71,15 +71,15 @@ static bp_u128 widest_of_a_token(struct bp_capacity_run *run, const struct bp_ca
     return widest;
 }
 
-void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret)
+void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
+                                 struct bp_capacity_stage *ret)
 {
     struct bp_calc *calc = &run->calc;
-    struct bp_kind_counts counts = bp_capacity_stage_counts(run, stage);
-    struct bp_held blocks_only, state = bp_capacity_stage_state(run, stage, &blocks_only);
+    struct bp_held blocks_only, state = bp_capacity_stage_state(run, stage, counts, &blocks_only);
     bp_u128 kv = 0, widest = 0, e = activation_bytes(run);
     for (uint32_t i = 0; i < run->n_kinds; i++) {
-        bp_u128 width = counts.of[i] ? widest_of_a_token(run, &run->kinds[i]) : 0;
-        kv = bp_add(calc, kv, bp_mul(calc, counts.of[i], bp_capacity_kv_of_a_sequence(run, &run->kinds[i])));
+        bp_u128 width = counts->of[i] ? widest_of_a_token(run, &run->kinds[i]) : 0;
+        kv = bp_add(calc, kv, bp_mul(calc, counts->of[i], bp_capacity_kv_of_a_sequence(run, &run->kinds[i])));
         widest = width > widest ? width : widest;
     }
     bool last = stage == run->p - 1;

@@ -16,6 +16,7 @@ struct bp_held {
 struct bp_tensor {
     bp_u128 copies, n, k;
     bool bias, linear, expert;
+    bp_u128 elements; /* all together */
 };
 
 enum { BP_TENSORS_MAX = 24 };
@@ -30,8 +31,9 @@ struct bp_block_facts {
     bp_u128 widest; /* the largest A + O of its rows */
 };
 
-/* Facts of the strategies that a search has met. */
-enum { BP_MEMO_ENTRIES = 48 };
+/* Facts of the strategies that a search has met: when it is full, later ones go to the last places again, one for each
+ * kind. */
+enum { BP_MEMO_ENTRIES = 64 };
 struct bp_capacity_memo {
     struct bp_memo_entry {
         uint32_t kind;
@@ -39,14 +41,14 @@ struct bp_capacity_memo {
         bool sequence_parallel, recompute_all_gather, recompute_activation;
         enum bp_recompute recompute;
         struct bp_block_facts facts;
-    } entries[BP_MEMO_ENTRIES];
+    } entries[BP_MEMO_ENTRIES + BP_KINDS_MAX];
     size_t n;
 };
 
 /* One kind of block. */
 struct bp_capacity_kind {
     struct bp_symbols s;
-    struct bp_block_facts facts;
+    const struct bp_block_facts *facts;
     struct bp_held held; /* by one block */
 };
 
@@ -56,8 +58,10 @@ struct bp_capacity_run {
     const struct bp_request *request;
     struct bp_symbols s; /* what is the same for all kinds */
     struct bp_calc calc;
+    struct bp_capacity_memo *memo;
     struct bp_capacity_kind kinds[BP_KINDS_MAX];
     uint32_t n_kinds;
+    bool alike;                     /* every run has as many blocks, all of one kind */
     struct bp_held embedding, head; /* the ends of the model: of the first and the last stage */
     uint64_t micro_batches, p, v;
 };
@@ -76,27 +80,29 @@ uint32_t bp_capacity_kind_of(const struct bp_capacity_run *run, uint64_t layer);
 /* Adds `times` of one to another. */
 void bp_held_add(struct bp_capacity_run *run, struct bp_held *to, const struct bp_held *held, bp_u128 times);
 
-/* Elements of a tensor. */
-bp_u128 bp_tensor_elements(struct bp_calc *calc, const struct bp_tensor *tensor);
-
 /* Finds the tensors of a kind's block (capacity_tensors.c). */
-void bp_capacity_find_tensors(struct bp_capacity_run *run, struct bp_capacity_kind *kind);
+void bp_capacity_find_tensors(struct bp_capacity_run *run, const struct bp_capacity_kind *kind,
+                              struct bp_block_facts *facts);
 
 /* What one block of each kind holds, and what the ends of the model hold. */
 void bp_capacity_hold(struct bp_capacity_run *run);
 
-/* A stage: its blocks, and the ends it has. */
-struct bp_held bp_capacity_stage_state(struct bp_capacity_run *run, uint64_t stage, struct bp_held *ret_blocks_only);
+/* A stage of so many blocks, and the ends it has. */
+struct bp_held bp_capacity_stage_state(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
+                                       struct bp_held *ret_blocks_only);
 
 /* ceil(V/t), V first rounded up to the vocabulary's multiple. */
 bp_u128 bp_capacity_vocabulary_share(struct bp_capacity_run *run);
 
 /* ---- Modes ---- */
 
-/* The facts of one kind of block, and one stage: capacity_training.c, capacity_inference.c. */
-int bp_capacity_training_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err);
-void bp_capacity_training_stage(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret);
-void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret);
+/* The facts of one kind of block, and one stage of so many blocks: capacity_training.c, capacity_inference.c. */
+int bp_capacity_training_facts(struct bp_capacity_run *run, const struct bp_capacity_kind *kind,
+                               struct bp_block_facts *facts, struct bp_err *err);
+void bp_capacity_training_stage(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
+                                struct bp_capacity_stage *ret);
+void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
+                                 struct bp_capacity_stage *ret);
 
 /* Bytes of the KV cache of one block of a kind, for one sequence of c tokens in whole pages. */
 bp_u128 bp_capacity_kv_of_a_sequence(struct bp_capacity_run *run, const struct bp_capacity_kind *kind);

@@ -39,12 +39,6 @@ static bp_u128 optimizer_bytes(struct bp_capacity_run *run, const struct bp_tens
     return run->s.e < 4 ? bp_add(calc, bytes, bp_mul(calc, 4, own)) : bytes;
 }
 
-bp_u128 bp_tensor_elements(struct bp_calc *calc, const struct bp_tensor *tensor)
-{
-    bp_u128 matrix = tensor->k ? bp_mul(calc, tensor->n, tensor->k) : tensor->n;
-    return bp_mul(calc, tensor->copies, bp_add(calc, matrix, tensor->bias ? tensor->k : 0));
-}
-
 /* float8 quantises the linears of the blocks, with an fp32 scale a tile of 128 by 128; all else stays at two bytes. */
 static bp_u128 weight_bytes(struct bp_capacity_run *run, const struct bp_tensor *tensor, bp_u128 elements)
 {
@@ -63,7 +57,7 @@ static void hold(struct bp_capacity_run *run, struct bp_held *held, const struct
 {
     struct bp_calc *calc = &run->calc;
     uint64_t zero = run->request->strategy.zero_stage;
-    bp_u128 P = bp_tensor_elements(calc, tensor), shard = bp_div_ceil(calc, P, ranks);
+    bp_u128 P = tensor->elements, shard = bp_div_ceil(calc, P, ranks);
     bp_u128 own = zero >= 1 ? shard : P;
     held->whole = bp_add(calc, held->whole, P);
     held->own = bp_add(calc, held->own, own);
@@ -81,16 +75,26 @@ bp_u128 bp_capacity_vocabulary_share(struct bp_capacity_run *run)
     return bp_div_ceil(calc, padded, run->s.t);
 }
 
+static struct bp_tensor matrix(struct bp_capacity_run *run, bp_u128 rows)
+{
+    bp_u128 H = run->s.H;
+    return (struct bp_tensor){.copies = 1, .n = rows, .k = H, .elements = bp_mul(&run->calc, rows, H)};
+}
+
+static struct bp_tensor vector(bp_u128 n)
+{
+    return (struct bp_tensor){.copies = 1, .n = n, .elements = n};
+}
+
 /* First stage: token embedding, its norm and learned positions. Last stage: final norm and output head; a tied head is
  * the embedding itself on one stage and a copy on another. */
 static void hold_ends(struct bp_capacity_run *run)
 {
     const struct bp_model *model = &run->request->model;
     bp_u128 vectors = model->norm == BP_NORM_LAYERNORM && !model->norm_without_bias ? 2 : 1, ranks = run->s.dp;
-    const struct bp_tensor table = {.copies = 1, .n = bp_capacity_vocabulary_share(run), .k = run->s.H};
-    const struct bp_tensor positions = {.copies = 1, .n = model->max_position_embeddings, .k = run->s.H};
-    const struct bp_tensor norm = {.copies = 1, .n = bp_mul(&run->calc, vectors, run->s.H)};
-    const struct bp_tensor head_bias = {.copies = 1, .n = table.n};
+    const struct bp_tensor table = matrix(run, bp_capacity_vocabulary_share(run));
+    const struct bp_tensor positions = matrix(run, model->max_position_embeddings);
+    const struct bp_tensor norm = vector(bp_mul(&run->calc, vectors, run->s.H)), head_bias = vector(table.n);
     hold(run, &run->embedding, &table, ranks);
     if (model->embedding_norm)
         hold(run, &run->embedding, &norm, ranks);
@@ -108,21 +112,24 @@ void bp_capacity_hold(struct bp_capacity_run *run)
 {
     for (uint32_t i = 0; i < run->n_kinds; i++) {
         struct bp_capacity_kind *kind = &run->kinds[i];
-        for (uint32_t j = 0; j < kind->facts.n_tensors; j++)
-            hold(run, &kind->held, &kind->facts.tensors[j],
-                 kind->facts.tensors[j].expert ? kind->s.expert_dp : kind->s.dp);
+        kind->held = (struct bp_held){0};
+        for (uint32_t j = 0; j < kind->facts->n_tensors; j++)
+            hold(run, &kind->held, &kind->facts->tensors[j],
+                 kind->facts->tensors[j].expert ? kind->s.expert_dp : kind->s.dp);
     }
     hold_ends(run);
 }
 
-struct bp_held bp_capacity_stage_state(struct bp_capacity_run *run, uint64_t stage, struct bp_held *ret_blocks_only)
+struct bp_held bp_capacity_stage_state(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
+                                       struct bp_held *ret_blocks_only)
 {
-    struct bp_kind_counts counts = bp_capacity_stage_counts(run, stage);
     struct bp_held blocks = {0}, all;
     for (uint32_t i = 0; i < run->n_kinds; i++)
-        bp_held_add(run, &blocks, &run->kinds[i].held, counts.of[i]);
+        bp_held_add(run, &blocks, &run->kinds[i].held, counts->of[i]);
     all = *ret_blocks_only = blocks;
-    bp_held_add(run, &all, &run->embedding, stage == 0);
-    bp_held_add(run, &all, &run->head, stage == run->p - 1);
+    if (stage == 0)
+        bp_held_add(run, &all, &run->embedding, 1);
+    if (stage == run->p - 1)
+        bp_held_add(run, &all, &run->head, 1);
     return all;
 }

@@ -128,10 +128,10 @@ static bp_u128 data_bytes(struct bp_capacity_run *run, uint64_t stage)
     bp_u128 dense = 0, experts = 0, expert_ranks = 1;
     bool first = stage == 0, last = stage == run->p - 1;
     for (uint32_t i = 0; i < run->n_kinds; i++) {
-        const struct bp_block_facts *facts = &run->kinds[i].facts;
+        const struct bp_block_facts *facts = run->kinds[i].facts;
         for (uint32_t j = 0; j < facts->n_tensors; j++) {
             const struct bp_tensor *tensor = &facts->tensors[j];
-            bp_u128 P = bp_mul(calc, counts.of[i], bp_tensor_elements(calc, tensor));
+            bp_u128 P = bp_mul(calc, counts.of[i], tensor->elements);
             bool expert = tensor->expert;
             *(expert ? &experts : &dense) = bp_add(calc, expert ? experts : dense, P);
             expert_ranks = expert ? run->kinds[i].s.expert_dp : expert_ranks;
@@ -180,7 +180,7 @@ static bool batch_fits(const struct bp_capacity_run *run, uint64_t batch, uint64
     struct bp_whole_job job = *run->job;
     struct bp_bytes total;
     job.request.workload.batch_size = batch;
-    return bp_capacity_total(&job, NULL, &total, NULL) == 0 && total.n <= available;
+    return bp_capacity_total(&job, run->memo, available, &total, NULL) == 0 && total.n <= available;
 }
 
 /* The total never falls as the batch grows: the largest batch lies where it first passes the memory. */

@@ -29,11 +29,11 @@ static struct activations sum_activations(struct bp_capacity_run *run, const str
 
 /* The tensors of the description are those of the rows. */
 static bool same_parameters(struct bp_capacity_run *run, const struct bp_capacity_kind *kind,
-                            const struct bp_block *block)
+                            const struct bp_block_facts *facts, const struct bp_block *block)
 {
     bp_u128 described = 0, in_rows = 0;
-    for (uint32_t i = 0; i < kind->facts.n_tensors; i++)
-        described = bp_add(&run->calc, described, bp_tensor_elements(&run->calc, &kind->facts.tensors[i]));
+    for (uint32_t i = 0; i < facts->n_tensors; i++)
+        described = bp_add(&run->calc, described, facts->tensors[i].elements);
     for (uint32_t i = 0; i < block->n_rows; i++)
         in_rows = bp_add(&run->calc, in_rows, block->rows[i].parameters);
     /* The score correction is moved by the router's load, not by a gradient: it has no row. */
@@ -41,7 +41,8 @@ static bool same_parameters(struct bp_capacity_run *run, const struct bp_capacit
 }
 
 /* The rows under the request's recomputation and, where that drops something, under none. */
-int bp_capacity_training_facts(struct bp_capacity_run *run, struct bp_capacity_kind *kind, struct bp_err *err)
+int bp_capacity_training_facts(struct bp_capacity_run *run, const struct bp_capacity_kind *kind,
+                               struct bp_block_facts *facts, struct bp_err *err)
 {
     struct bp_block block;
     struct bp_request request = *run->request;
@@ -50,11 +51,12 @@ int bp_capacity_training_facts(struct bp_capacity_run *run, struct bp_capacity_k
     enum bp_recompute recompute = request.strategy.recompute;
     if (bp_training_block(&input, &block, err) < 0)
         return -1;
-    if (!same_parameters(run, kind, &block))
+    if (!same_parameters(run, kind, facts, &block))
         return bp_fail(err, BP_E_internal, "", "the rows and the description of a block differ in their parameters");
     struct activations now = sum_activations(run, &s, &block, recompute);
-    kind->facts.kept = now.stored;
-    kind->facts.widest = now.widest;
+    facts->kept = now.stored;
+    facts->widest = now.widest;
+    facts->again = 0;
     if (recompute == BP_RECOMPUTE_NONE)
         return 0;
     request.strategy.recompute = BP_RECOMPUTE_NONE;
@@ -64,46 +66,78 @@ int bp_capacity_training_facts(struct bp_capacity_run *run, struct bp_capacity_k
     bp_u128 whole = sum_activations(run, &s, &block, BP_RECOMPUTE_NONE).stored;
     bool full = recompute == BP_RECOMPUTE_FULL;
     if (full)
-        kind->facts.kept = bp_mul(&run->calc, s.Xs, s.e);
-    kind->facts.again = full ? whole : bp_sub(&run->calc, whole, now.stored);
+        facts->kept = bp_mul(&run->calc, s.Xs, s.e);
+    facts->again = full ? whole : bp_sub(&run->calc, whole, now.stored);
     return 0;
 }
 
 /* ---- In flight ---- */
 
-/* What one micro-batch leaves in the blocks of a run. */
-static bp_u128 run_keeps(struct bp_capacity_run *run, uint64_t place)
+static bp_u128 blocks_keep(struct bp_capacity_run *run, const struct bp_kind_counts *counts)
 {
-    struct bp_kind_counts counts = bp_capacity_run_counts(run, place);
     bp_u128 bytes = 0;
     for (uint32_t i = 0; i < run->n_kinds; i++)
-        bytes = bp_add(&run->calc, bytes, bp_mul(&run->calc, counts.of[i], run->kinds[i].facts.kept));
+        bytes = bp_add(&run->calc, bytes, bp_mul(&run->calc, counts->of[i], run->kinds[i].facts->kept));
     return bytes;
+}
+
+/* What one micro-batch leaves in a chunk of the stage. */
+static bp_u128 chunk_keeps(struct bp_capacity_run *run, uint64_t chunk, uint64_t stage)
+{
+    struct bp_kind_counts counts = bp_capacity_run_counts(run, chunk * run->p + stage);
+    return blocks_keep(run, &counts);
+}
+
+/* The chunk of a forward pass: p micro-batches of one, then of the next. */
+static uint64_t chunk_of(const struct bp_capacity_run *run, uint64_t pass)
+{
+    return pass / run->p % run->v;
+}
+
+/* What the first n forward passes keep. */
+static bp_u128 first_passes_keep(struct bp_capacity_run *run, uint64_t stage, uint64_t n)
+{
+    struct bp_calc *calc = &run->calc;
+    uint64_t p = run->p, period = p * run->v;
+    bp_u128 held = 0;
+    for (uint64_t chunk = 0; chunk < run->v; chunk++) {
+        uint64_t rest = n % period > chunk * p ? n % period - chunk * p : 0;
+        bp_u128 passes = bp_add(calc, bp_mul(calc, n / period, p), rest < p ? rest : p);
+        held = bp_add(calc, held, bp_mul(calc, passes, chunk_keeps(run, chunk, stage)));
+    }
+    return held;
 }
 
 /* Chunk passes in Megatron's interleaved order (Narayanan et al., section 2.2): p micro-batches of a chunk, then of the
  * next; the warm-up fills, then each backward pass, in the reverse order of chunks, makes room for a forward one.
- * Chunks may keep different amounts, so that the peak is looked for over one period. */
+ * Chunks may keep different amounts, so that the peak is looked for over one period: it rises or falls evenly as long
+ * as the same two chunks take turns. */
 static bp_u128 interleaved_peak(struct bp_capacity_run *run, uint64_t stage, uint64_t *ret_in_flight)
 {
+    struct bp_calc *calc = &run->calc;
     uint64_t p = run->p, v = run->v, period = p * v;
     bp_u128 all = (bp_u128)run->micro_batches * v, window = 2 * (bp_u128)(p - stage - 1) + (bp_u128)(v - 1) * p + 1;
     uint64_t n = (uint64_t)(window < all ? window : all);
-    bp_u128 held = 0, peak = 0;
-    for (uint64_t pass = 0; pass < n; pass++)
-        held = bp_add(&run->calc, held, run_keeps(run, pass % period / p * p + stage));
-    peak = held;
-    for (uint64_t step = 0; step < period && (bp_u128)n + step < all; step++) {
-        held = bp_sub(&run->calc, held, run_keeps(run, (v - 1 - step / p) * p + stage));
-        held = bp_add(&run->calc, held, run_keeps(run, (n + step) % period / p * p + stage));
+    *ret_in_flight = n;
+    if (run->alike)
+        return bp_mul(calc, n, chunk_keeps(run, 0, stage));
+    uint64_t steps = (uint64_t)(all - n < period ? all - n : period);
+    bp_u128 held = first_passes_keep(run, stage, n), peak = held;
+    for (uint64_t step = 0, turns; step < steps; step += turns) {
+        uint64_t until_backward = p - step % p, until_forward = p - (n + step) % p;
+        turns = until_backward < until_forward ? until_backward : until_forward;
+        turns = turns < steps - step ? turns : steps - step;
+        bp_u128 freed = bp_mul(calc, turns, chunk_keeps(run, v - 1 - step / p, stage));
+        bp_u128 kept = bp_mul(calc, turns, chunk_keeps(run, chunk_of(run, n + step), stage));
+        held = bp_sub(calc, bp_add(calc, held, kept), freed);
         peak = held > peak ? held : peak;
     }
-    *ret_in_flight = n;
     return peak;
 }
 
 /* All blocks of the stage, min(m, p - s) times under 1F1B, m times under GPipe, once where there is no pipeline. */
-static bp_u128 peak(struct bp_capacity_run *run, uint64_t stage, uint64_t *ret_in_flight)
+static bp_u128 peak(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
+                    uint64_t *ret_in_flight)
 {
     uint64_t m = run->micro_batches, ahead = run->p - stage, overlapped = m < ahead ? m : ahead;
     const uint64_t in_flight[] = {[BP_SCHEDULE_NONE] = 1,
@@ -113,7 +147,7 @@ static bp_u128 peak(struct bp_capacity_run *run, uint64_t stage, uint64_t *ret_i
     if (run->v > 1)
         return interleaved_peak(run, stage, ret_in_flight);
     *ret_in_flight = in_flight[run->request->strategy.pipeline_schedule];
-    return bp_mul(&run->calc, *ret_in_flight, run_keeps(run, stage));
+    return bp_mul(&run->calc, *ret_in_flight, blocks_keep(run, counts));
 }
 
 /* ---- The ends of the model ---- */
@@ -157,7 +191,7 @@ static void next_unit(struct bp_capacity_run *run, struct units *units, bp_u128 
 
 /* ZeRO 3 gathers the weights of two units, ZeRO 2 and 3 have the gradients of one unsharded (Rajbhandari et al.,
  * section 5). */
-static bp_u128 zero_transient(struct bp_capacity_run *run, uint64_t stage)
+static bp_u128 zero_transient(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts)
 {
     struct bp_calc *calc = &run->calc;
     uint64_t zero = run->request->strategy.zero_stage;
@@ -166,7 +200,10 @@ static bp_u128 zero_transient(struct bp_capacity_run *run, uint64_t stage)
         return 0;
     if (stage == 0)
         next_unit(run, &units, run->embedding.whole);
-    for (uint64_t chunk = 0; chunk < run->v; chunk++) {
+    /* Of blocks that are all alike the third and later ones add nothing. */
+    for (uint64_t i = 0; run->n_kinds == 1 && i < counts->all && i < 2; i++)
+        next_unit(run, &units, run->kinds[0].held.whole);
+    for (uint64_t chunk = 0; run->n_kinds > 1 && chunk < run->v; chunk++) {
         uint64_t first, n;
         bp_request_run_layers(run->request, chunk * run->p + stage, &first, &n);
         for (uint64_t layer = first; layer < first + n; layer++)
@@ -191,27 +228,27 @@ static bp_u128 context_transient(struct bp_capacity_run *run, const struct bp_sy
     return cp == 1 ? 0 : bp_mul(calc, shards[run->job->cp_comm], shard);
 }
 
-static bp_u128 backward_transient(struct bp_capacity_run *run, uint64_t stage)
+static bp_u128 backward_transient(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts)
 {
-    struct bp_kind_counts counts = bp_capacity_stage_counts(run, stage);
     bp_u128 again = 0, widest = 0, context = 0;
     for (uint32_t i = 0; i < run->n_kinds; i++) {
-        const struct bp_block_facts *facts = &run->kinds[i].facts;
-        bp_u128 gathered = counts.of[i] ? context_transient(run, &run->kinds[i].s) : 0;
+        const struct bp_block_facts *facts = run->kinds[i].facts;
+        bp_u128 gathered = counts->of[i] ? context_transient(run, &run->kinds[i].s) : 0;
         context = gathered > context ? gathered : context;
-        again = counts.of[i] && facts->again > again ? facts->again : again;
-        widest = counts.of[i] && facts->widest > widest ? facts->widest : widest;
+        again = counts->of[i] && facts->again > again ? facts->again : again;
+        widest = counts->of[i] && facts->widest > widest ? facts->widest : widest;
     }
-    return BP_SUM(&run->calc, again, widest, context, zero_transient(run, stage));
+    return BP_SUM(&run->calc, again, widest, context, zero_transient(run, stage, counts));
 }
 
 /* The larger of the backward peak and the optimizer step's, where fp32 gradients stand beside narrower ones. */
-void bp_capacity_training_stage(struct bp_capacity_run *run, uint64_t stage, struct bp_capacity_stage *ret)
+void bp_capacity_training_stage(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
+                                struct bp_capacity_stage *ret)
 {
     struct bp_calc *calc = &run->calc;
-    struct bp_held blocks_only, state = bp_capacity_stage_state(run, stage, &blocks_only);
+    struct bp_held blocks_only, state = bp_capacity_stage_state(run, stage, counts, &blocks_only);
     bool full = run->request->strategy.recompute == BP_RECOMPUTE_FULL;
-    bp_u128 kept = peak(run, stage, &ret->in_flight), transient = backward_transient(run, stage);
+    bp_u128 kept = peak(run, stage, counts, &ret->in_flight), transient = backward_transient(run, stage, counts);
     bp_u128 embedding = stage == 0 ? embedding_activations(run) : 0;
     bp_u128 head = stage == run->p - 1 ? head_activations(run) : 0;
     bp_u128 activations = BP_SUM(calc, kept, embedding, head);

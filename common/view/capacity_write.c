@@ -223,7 +223,7 @@ static void write_field(struct bp_writer *writer, const struct bp_whole_job *job
     }
 }
 
-static void write_suggestion(struct bp_writer *writer, const struct bp_whole_job *job,
+static void write_suggestion(struct bp_writer *writer, const struct bp_whole_job *said,
                              const struct bp_suggestion *suggestion)
 {
     bp_writer_object(writer);
@@ -235,7 +235,7 @@ static void write_suggestion(struct bp_writer *writer, const struct bp_whole_job
         bp_writer_object(writer);
         write_word(writer, "path", bp_fit_paths[field]);
         bp_writer_key(writer, "from");
-        write_field(writer, job, field);
+        write_field(writer, said, field);
         bp_writer_key(writer, "to");
         write_field(writer, &suggestion->job, field);
         bp_writer_end(writer);
@@ -260,7 +260,7 @@ static void write_verdict(struct bp_writer *writer, const struct bp_whole_job *j
     bp_writer_key(writer, "suggestions");
     bp_writer_array(writer);
     for (size_t i = 0; i < fit->n_suggestions; i++)
-        write_suggestion(writer, job, &fit->suggestions[i]);
+        write_suggestion(writer, fit->said, &fit->suggestions[i]);
     bp_writer_end(writer);
     write_uint(writer, "fewest_devices", fit->fewest_devices);
     if (job->request.workload.mode == BP_MODE_INFERENCE) {

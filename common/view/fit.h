@@ -44,6 +44,7 @@ struct bp_suggestion {
 
 struct bp_fit {
     struct bp_capacity capacity;
+    const struct bp_whole_job *said;   /* the request as it was said, which suggestions change */
     struct bp_suggestion *suggestions; /* none when the job fits */
     size_t n_suggestions;
     uint64_t fewest_devices; /* on which some strategy fits, within devices_per_node; 0: none found */
