@@ -8,82 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/api/command.h"
 #include "tests/api/expect.h"
 #include "tests/api/server.h"
-
-enum { WORDS_MAX = 12 };
-
-struct run {
-    int status;
-    const char *out, *err;
-};
-
-static const char *contents(const char *path)
-{
-    static char text[1 << 20];
-    FILE *file = fopen(path, "r");
-    ck_assert_ptr_nonnull(file);
-    size_t n = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    return keep_text("%s", text);
-}
-
-/* Becomes `blueprint WORDS...` with its three streams on files. */
-static void become(const char *const *words, const char *in, const char *out, const char *err)
-{
-    const char *argv[WORDS_MAX + 2] = {"blueprint"};
-    for (size_t i = 0; i < WORDS_MAX && words[i]; i++)
-        argv[i + 1] = words[i];
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (dup2(open(in, O_RDONLY), 0) >= 0 && dup2(open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600), 1) >= 0 &&
-        dup2(open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600), 2) >= 0)
-        execv(server_program("blueprint"), (char *const *)(uintptr_t)argv);
-    _exit(127);
-}
-
-/* Runs `blueprint WORDS...` with `input` on its standard input. */
-static struct run run(const char *const words[WORDS_MAX], const char *input)
-{
-    const char *in = keep_text("%s/cli.in", server.directory), *out = keep_text("%s/cli.out", server.directory);
-    const char *err = keep_text("%s/cli.err", server.directory);
-    FILE *file = fopen(in, "w");
-    ck_assert(file && fputs(input ? input : "", file) >= 0 && fclose(file) == 0);
-    struct server child = {.pid = fork()};
-    ck_assert_int_ge(child.pid, 0);
-    if (child.pid == 0)
-        become(words, in, out, err);
-    struct run result = {.status = server_wait(&child)};
-    result.out = contents(out);
-    result.err = contents(err);
-    ck_assert_ptr_null(strstr(result.err, "Sanitizer"));
-    return result;
-}
-
-#define RUN(...) run((const char *const[WORDS_MAX]){"--server", server.url, __VA_ARGS__}, NULL)
-
-static void expect_status(const struct run *run, int status)
-{
-    ck_assert_msg(run->status == status, "exit status %d, expected %d\n%.1500s\n%.1500s", run->status, status, run->out,
-                  run->err);
-}
-
-static void expect_text(const char *text, const char *wanted)
-{
-    ck_assert_msg(strstr(text, wanted), "no \"%s\" in:\n%.3000s", wanted, text);
-}
 
 static json_t *targeted(void)
 {
     return with_target(small_request(), "reference-queue", 2, INT64_C(1) << 34);
-}
-
-static const char *request_file(json_t *request)
-{
-    const char *path = keep_text("%s/request.json", server.directory);
-    FILE *file = fopen(path, "w");
-    ck_assert(file && fputs(json_text(request), file) >= 0 && fclose(file) == 0);
-    return path;
 }
 
 START_TEST(test_cli__plan_prints_a_summary_of_what_the_daemon_derived)
