@@ -380,7 +380,7 @@ enum bp_exit bp_run_fit(const struct bp_invocation *invocation)
     struct bp_invocation call;
     struct bp_command command;
     enum bp_exit status = choose_unit(invocation, &call, &command);
-    return status != BP_EXIT_YES ? status : bp_run_plan(&call);
+    return status != BP_EXIT_YES ? status : bp_run_request(invocation, &call, BP_PEER_FIT);
 }
 
 enum bp_exit bp_run_capacity(const struct bp_invocation *invocation)

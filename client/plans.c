@@ -41,16 +41,24 @@ enum bp_exit bp_file_read(const char *path, struct bp_buf *ret, const char **ret
     return status;
 }
 
-enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
+enum bp_exit bp_run_request(const struct bp_invocation *invocation, const struct bp_invocation *call,
+                            enum bp_peer_form form)
 {
     const char *name;
     struct bp_buf body = {0};
-    enum bp_exit status = bp_file_read(invocation->arguments[0], &body, &name);
+    enum bp_exit status = bp_request_of_files(invocation, form, &body, &name);
     struct bp_reply answer = {0};
     if (status == BP_EXIT_YES)
-        status = bp_invocation_call(invocation, &body, &answer);
+        status = bp_invocation_call(call, &body, &answer);
     bp_buf_release(&body);
-    return status != BP_EXIT_YES ? status : bp_reply_print(invocation, &answer, name);
+    return status != BP_EXIT_YES ? status : bp_reply_print(call, &answer, name);
+}
+
+enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
+{
+    struct bp_invocation call = *invocation;
+    call.n_options = 0; /* they say how the request is made */
+    return bp_run_request(invocation, &call, BP_PEER_PLAN);
 }
 
 /* The digest of one stage of a plan into `ret`. Complains. */
