@@ -168,7 +168,7 @@ START_TEST(test_calculon__what_would_change_numbers_is_refused_by_key)
         {SMALL, TRAIN(1, 1, 1, 4, ", 'num_procs': 2"), "conflict execution/num_procs"},
         {SMALL, TRAIN(9007199254740991, 5, 9007199254740991, 4, ", 'num_procs': 2"), "conflict execution/num_procs"},
         {SMALL, TRAIN(1e3, 1, 1, 4, ", 'num_procs': 2"), "wrong_type execution/tensor_par"},
-        {SMALL, TRAIN(1, 1, 1, 99999999999999999999, ", 'num_procs': 1"), "out_of_range execution"},
+        {SMALL, TRAIN(1, 1, 1, 99999999999999999999, ", 'num_procs': 1"), "out_of_range execution/batch_size"},
         {SMALL, TRAIN(1, 1, 1, 4, ", 'num_procs': 1, 'weight_offload': true, 'optimizer_offload': 1"),
          "unsupported_feature execution/weight_offload, wrong_type execution/optimizer_offload"},
         {SMALL, TRAIN(1, 1, 1, 4, ", 'num_procs': 1, 'in_network_reduction': true"),
