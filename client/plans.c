@@ -139,12 +139,12 @@ static const struct bp_table_column diagnostic_columns[] = {
     {"message", "message", false, NULL},
 };
 
-static void count_verdict(const json_t *evidence, size_t *ret_held, json_int_t *ret_compared)
+static void count_verdict(const json_t *evidence, size_t *ret_held, uint64_t *ret_compared)
 {
     for (size_t i = 0; i < json_array_size(evidence); i++) {
         const json_t *record = json_array_get(evidence, i);
         *ret_held += strcmp(bp_json_text(record, "verdict"), "holds") == 0;
-        *ret_compared += json_integer_value(json_object_get(record, "compared"));
+        *ret_compared += (uint64_t)json_integer_value(json_object_get(record, "compared"));
     }
 }
 
@@ -159,7 +159,7 @@ static void cell_held(struct bp_buf *out, const struct bp_table_row *row, const 
 {
     const json_t *evidence = json_object_get(row->value, key);
     size_t held = 0;
-    json_int_t compared = 0;
+    uint64_t compared = 0;
     count_verdict(evidence, &held, &compared);
     bp_buf_addf(out, "%zu of %zu", held, json_array_size(evidence));
 }
@@ -167,9 +167,9 @@ static void cell_held(struct bp_buf *out, const struct bp_table_row *row, const 
 static void cell_compared(struct bp_buf *out, const struct bp_table_row *row, const char *key)
 {
     size_t held = 0;
-    json_int_t compared = 0;
+    uint64_t compared = 0;
     count_verdict(json_object_get(row->value, key), &held, &compared);
-    bp_buf_addf(out, "%lld", (long long)compared);
+    bp_buf_addu(out, compared);
 }
 
 static const struct bp_table_column derivation_columns[] = {

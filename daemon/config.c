@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -182,8 +183,12 @@ static int on_ini_pair(void *data, const char *section, const char *name, const 
 
 static void read_file(struct reading *reading)
 {
-    int line = ini_parse(reading->file, on_ini_pair, reading);
-    if (line == -1)
+    struct stat status;
+    bool is_directory = stat(reading->file, &status) == 0 && S_ISDIR(status.st_mode);
+    int line = is_directory ? 0 : ini_parse(reading->file, on_ini_pair, reading);
+    if (is_directory)
+        bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "is a directory");
+    else if (line == -1)
         bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "cannot be read: %s", strerror(errno));
     else if (line != 0)
         bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "line %d is not KEY = VALUE", line);

@@ -103,7 +103,7 @@ static void announce(const struct program *program, const struct bp_daemon_confi
 /* Waits for a signal to stop. -1 when the store cannot be trusted any more, which only a new start can mend. */
 static int wait_for_end(const struct program *program, const sigset_t *signals)
 {
-    for (;;) {
+    for (unsigned seconds = 1;; seconds++) {
         const struct timespec second = {.tv_sec = 1};
         struct bp_err err = {0};
         int signal_number = sigtimedwait(signals, NULL, &second);
@@ -115,6 +115,9 @@ static int wait_for_end(const struct program *program, const sigset_t *signals)
             bp_log_err(BP_LOG_ERROR, "the store failed", &err);
             return -1;
         }
+        err = (struct bp_err){0};
+        if (seconds % 5 == 0 && bp_service_take_up_again(program->service, &err))
+            bp_log_err(BP_LOG_ERROR, "accepted jobs could not be taken up again", &err);
     }
 }
 

@@ -18,6 +18,7 @@ struct bp_service {
     struct bp_cache bodies;         /* digest of a raw body: the 200 of its committed plan */
     struct bp_cache snapshots;      /* digest: the canonical bytes, checked */
     atomic_uint_fast64_t n_replays; /* makes their ids differ */
+    atomic_bool left_behind;        /* an accepted job is on disk that no claim stands for */
 
     /* The HTTP thread's: which version of the database files was seen last. */
     char *files[2]; /* the database and its write-ahead log */

@@ -74,6 +74,8 @@ void bp_plan_give_up(struct bp_claim *claim, const struct bp_err *err)
         next = waiter->next;
         bp_service_wake(waiter, bp_problem_of(err, NULL));
     }
+    if (claim->is_durable)
+        atomic_store(&claim->service->left_behind, true);
     if (err->code == BP_E_stopping)
         bp_claim_free(claim); /* and nothing else is begun */
     else

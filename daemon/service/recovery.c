@@ -113,6 +113,8 @@ static int take_up(struct bp_service *service, const struct bp_store_job *job, u
     struct bp_digest id;
     struct bp_err wrong = {0};
     struct bp_claim_view view;
+    if (bp_claims_view(&service->claims, &job->id, &view))
+        return 0; /* it is in hand */
     if (strcmp(job->kind, "plan") != 0)
         return give_up(service, &job->id, "its kind is not known", err);
     if (bp_service_job_request(job, &arena, &request, &wrong) || bp_pipeline_plan_id(&request, &id, &wrong)) {
@@ -157,4 +159,12 @@ int bp_service_recover(struct bp_service *service, struct bp_err *err)
     if (taken)
         bp_log(BP_LOG_INFO, "jobs taken up again", BP_LOG_FIELDS(BP_LOG_UINT("jobs", taken)));
     return 0;
+}
+
+int bp_service_take_up_again(struct bp_service *service, struct bp_err *err)
+{
+    if (!atomic_load(&service->left_behind) || bp_store_ready(service->store, NULL))
+        return 0;
+    atomic_store(&service->left_behind, false);
+    return bp_service_recover(service, err);
 }

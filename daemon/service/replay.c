@@ -89,8 +89,11 @@ static int read_stored(struct bp_service *service, const struct bp_store_plan *p
         if (bp_store_snapshot_read_raw(service->store, &snapshot->digest, &bytes[i], &unpacked, &missing) &&
             missing.code != BP_E_not_found)
             return bp_fail(err, missing.code, "", "%s", missing.message);
-        while (stage + 1 < BP_STAGE_N && strcmp(bp_stage_names[stage], snapshot->stage) != 0)
+        while (stage < BP_STAGE_N && strcmp(bp_stage_names[stage], snapshot->stage) != 0)
             stage++;
+        if (stage == BP_STAGE_N)
+            return bp_fail(err, BP_E_snapshot_corrupt, "", "a snapshot of the plan is of no stage: \"%.32s\"",
+                           snapshot->stage);
         ret[i] = (struct bp_stored_snapshot){
             .stage = (enum bp_stage)stage,
             .digest = snapshot->digest,

@@ -29,6 +29,10 @@ int bp_service_start(const struct bp_service_options *options, struct bp_service
 /* Takes up what was accepted and not finished before. Before anything is served. */
 int bp_service_recover(struct bp_service *service, struct bp_err *err);
 
+/* Takes up what was accepted and then left on disk, because the store could not write, once it can. Main thread, every
+ * now and then. */
+int bp_service_take_up_again(struct bp_service *service, struct bp_err *err);
+
 /* Waits until nothing is in flight, at most until `deadline_ns` of CLOCK_MONOTONIC. Nobody may come meanwhile. */
 void bp_service_drain(struct bp_service *service, uint64_t deadline_ns);
 

@@ -175,6 +175,8 @@ START_TEST(test_config__a_file_that_is_none_is_refused)
 {
     read_config("--config", "/nonexistent/file.ini", NULL, NULL, NULL);
     expect_problem(0, "/nonexistent/file.ini", "cannot be read");
+    read_config("--config", "/", NULL, NULL, NULL);
+    expect_problem(0, "/", "is a directory");
     write_file("workers 3\n");
     read_config("--config", file, NULL, NULL, NULL);
     expect_problem(0, file, "line 1");

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/lib/fault_vfs.h"
 #include "tests/lib/service_fixture.h"
 
 static struct service_fixture fixture;
@@ -311,6 +312,32 @@ START_TEST(test_durable__many_run_to_the_end_whatever_the_order)
 }
 END_TEST
 
+START_TEST(test_durable__what_a_full_disk_left_behind_is_taken_up_again)
+{
+    struct client client;
+    char id[BP_DIGEST_TEXT];
+    struct bp_err err = {0};
+    service_fixture_release(&fixture);
+    fault_vfs_install();
+    service_fixture_init(&fixture, QUEUE);
+    service_fixture_block(&fixture);
+    client_post(&fixture, &client, request_text(1024, 0), true);
+    client_wait(&client);
+    ck_assert_int_eq(client.answer->status, 202);
+    memcpy(id, answer_text(client.answer, "id"), sizeof id);
+    client_done(&client);
+    fault_vfs_set(FAULT_LOG_FULL);
+    service_fixture_unblock(&fixture);
+    while (bp_claims_count(&fixture.service->claims) > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    ck_assert_str_eq(state_of(id), "queued");
+    fault_vfs_set(FAULT_NONE);
+    ck_assert_int_eq(bp_service_take_up_again(fixture.service, &err), 0);
+    wait_until(id, "committed");
+    ck_assert_int_eq(store_fixture_int(&fixture.store, "SELECT count(*) FROM jobs WHERE state <> 'done'"), 0);
+}
+END_TEST
+
 START_TEST(test_durable__begun_twice_and_never_ended_is_failed)
 {
     struct client client;
@@ -469,6 +496,7 @@ Suite *suite_service(void)
     tcase_add_test(cases, test_durable__is_on_disk_before_it_is_answered_and_runs_after_a_stop);
     tcase_add_test(cases, test_durable__is_not_cancelled_by_who_leaves);
     tcase_add_test(cases, test_durable__many_run_to_the_end_whatever_the_order);
+    tcase_add_test(cases, test_durable__what_a_full_disk_left_behind_is_taken_up_again);
     tcase_add_test(cases, test_durable__begun_twice_and_never_ended_is_failed);
     tcase_add_test(cases, test_durable__whose_passes_changed_is_answered_at_its_old_id);
     tcase_add_test(cases, test_snapshot__kept_in_memory_is_checked_again_once_the_file_changed);
