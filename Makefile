@@ -59,6 +59,7 @@ TESTLIB_SRC = $(wildcard tests/lib/*.c tests/reference/*.c)
 UNIT_SRC = $(wildcard tests/unit/*.c)
 PROPERTY_SRC = $(wildcard tests/property/*.c)
 API_SRC = $(wildcard tests/api/*.c)
+FAULT_SRC = $(wildcard tests/fault/*.c) tests/api/server.c tests/api/http.c tests/api/expect.c
 BENCH_SRC = $(wildcard tests/bench/*.c)
 
 objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -143,6 +144,10 @@ $(BUILD)/tests/api: $(call objs,$(API_SRC)) $(TEST_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
 
+$(BUILD)/tests/fault: $(call objs,$(FAULT_SRC)) $(TEST_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
+
 $(BUILD)/tests/bench: $(call objs,$(BENCH_SRC)) $(DAEMON_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(DAEMON_LIBS) $(COMMON_LIBS)
@@ -151,14 +156,14 @@ $(BUILD)/docs/render: $(call objs,docs/render.c) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(COMMON_LIBS)
 
-programs: all $(BUILD)/tests/unit $(BUILD)/tests/property $(BUILD)/tests/api
+programs: all $(BUILD)/tests/unit $(BUILD)/tests/property $(BUILD)/tests/api $(BUILD)/tests/fault
 
 # deps may install what pkg-config answers, so what follows it runs in a fresh make.
 deps:
 	@sh tests/deps.sh build
 
 check: deps
-	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-property check-api
+	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-property check-api check-crash
 
 check-unit: $(BUILD)/tests/unit
 	$(BUILD)/tests/unit $(SUITES)
@@ -168,6 +173,10 @@ check-property: $(BUILD)/tests/property
 
 check-api: all $(BUILD)/tests/api
 	BP_BUILD=$(BUILD) $(BUILD)/tests/api $(SUITES)
+
+# kill -9 under load, BP_CRASH_ROUNDS times.
+check-crash: all $(BUILD)/tests/fault
+	BP_BUILD=$(BUILD) $(BUILD)/tests/fault crash
 
 # What a pass at a new revision is held to from now on: tests/passes.json.
 golden: all $(BUILD)/tests/api
@@ -188,6 +197,7 @@ check-long-built: programs
 	BP_LONG=1 $(BUILD)/tests/unit
 	BP_LONG=1 $(BUILD)/tests/property
 	BP_LONG=1 BP_BUILD=$(BUILD) $(BUILD)/tests/api
+	BP_LONG=1 BP_BUILD=$(BUILD) $(BUILD)/tests/fault
 
 check-node: programs $(BUILD)/gen/openapi.json
 	BUILD=$(BUILD) sh tests/node/run.sh
@@ -259,7 +269,7 @@ distclean: clean
 	rm -rf config.mk config.log config.status configure autom4te.cache tests/node/node_modules
 
 force:
-.PHONY: all force programs deps check check-unit check-property check-api golden check-arrows check-symbols check-long \
+.PHONY: all force programs deps check check-unit check-property check-api check-crash golden check-arrows check-symbols check-long \
 	check-long-built check-node demo bench bench-built docs check-docs format check-format coverage coverage-run \
 	install dist clean distclean
 .DELETE_ON_ERROR:
