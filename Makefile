@@ -5,6 +5,7 @@
 #   make check        set up, build, run the tests
 #   make deps         install what the build and the tests need (Debian packages; silent when nothing is missing)
 #   make check-long   the tests that take minutes
+#   make check-fuzz   every fuzz target for FUZZ_SECONDS (20), with clang's libFuzzer
 #   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
 #   make golden       hold the passes at their new revisions to what they derive now
 #   make bench        measure, beside a baseline of the same run
@@ -24,6 +25,7 @@ sysusersdir = $(prefix)/lib/sysusers.d
 tmpfilesdir = $(prefix)/lib/tmpfiles.d
 BUILD = build
 CC = cc
+CLANG = clang
 CFLAGS = -O2 -g
 WARNINGS = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes
 PKG_CONFIG = pkg-config
@@ -61,6 +63,8 @@ PROPERTY_SRC = $(wildcard tests/property/*.c)
 API_SRC = $(wildcard tests/api/*.c)
 FAULT_SRC = $(wildcard tests/fault/*.c) tests/api/server.c tests/api/http.c tests/api/expect.c
 BENCH_SRC = $(wildcard tests/bench/*.c)
+FUZZ_SRC = $(filter-out tests/fuzz/fuzz_%.c,$(wildcard tests/fuzz/*.c))
+FUZZ_TARGETS = $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 
 objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
@@ -178,6 +182,24 @@ check-api: all $(BUILD)/tests/api
 check-crash: all $(BUILD)/tests/fault
 	BP_BUILD=$(BUILD) $(BUILD)/tests/fault crash
 
+# Every fuzz target for FUZZ_SECONDS, two at a time, by clang's libFuzzer with its sanitizers. The build is one of its
+# own; what the runs found interesting stays in build/fuzz/corpus.
+FUZZ_SECONDS = 20
+FUZZ_SANITIZERS = address,undefined
+check-fuzz: fuzz-deps
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=$(CLANG) CFLAGS='-O1 -g -fno-omit-frame-pointer' \
+		EXTRA_CFLAGS='-Werror -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZERS) -fno-sanitize-recover=undefined' fuzz-run
+
+fuzz-deps:
+	@sh tests/deps.sh fuzz
+
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call objs,$(FUZZ_SRC)) $(DAEMON_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	$(link) -fsanitize=fuzzer $(COMMON_LIBS)
+
+fuzz-run: $(patsubst %,$(BUILD)/fuzz/%,$(FUZZ_TARGETS))
+	sh tests/fuzz/run.sh $(BUILD) $(FUZZ_SECONDS)
+
 # What a pass at a new revision is held to from now on: tests/passes.json.
 golden: all $(BUILD)/tests/api
 	BP_GOLDEN_WRITE=1 BP_BUILD=$(BUILD) $(BUILD)/tests/api golden
@@ -269,7 +291,7 @@ distclean: clean
 	rm -rf config.mk config.log config.status configure autom4te.cache tests/node/node_modules
 
 force:
-.PHONY: all force programs deps check check-unit check-property check-api check-crash golden check-arrows check-symbols check-long \
+.PHONY: all force programs deps check check-unit check-property check-api check-crash check-fuzz fuzz-deps fuzz-run check-valgrind golden check-arrows check-symbols check-long \
 	check-long-built check-node demo bench bench-built docs check-docs format check-format coverage coverage-run \
 	install dist clean distclean
 .DELETE_ON_ERROR:

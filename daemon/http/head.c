@@ -63,7 +63,8 @@ int bp_head_check(const struct bp_head *head, const char *version, struct bp_err
     else if (head->n_transfer_encoding > 1 ||
              (head->n_transfer_encoding && strcasecmp(head->transfer_encoding, "chunked") != 0))
         wrong = "the only transfer coding taken is chunked";
-    else if (head->n_content_length && head->content_length[strspn(head->content_length, "0123456789")])
+    else if (head->n_content_length &&
+             (!*head->content_length || head->content_length[strspn(head->content_length, "0123456789")]))
         wrong = "Content-Length is not a number";
     if (wrong)
         return bp_fail(err, BP_E_bad_framing, "", "%s", wrong);
@@ -76,9 +77,10 @@ uint64_t bp_head_content_length(const struct bp_head *head)
 {
     uint64_t length = 0;
     for (const char *at = head->content_length; at && *at; at++) {
-        if (length > UINT64_MAX / 10 - 1)
+        const uint64_t digit = (uint64_t)(*at - '0');
+        if (length > (UINT64_MAX - digit) / 10)
             return UINT64_MAX;
-        length = length * 10 + (uint64_t)(*at - '0');
+        length = length * 10 + digit;
     }
     return length;
 }

@@ -73,9 +73,9 @@ static const struct {
      "SELECT count(*) FROM snapshots AS s WHERE NOT EXISTS (SELECT 1 FROM plan_snapshots WHERE snapshot = s.seq)"},
     {"derivations of no plan",
      "SELECT count(*) FROM derivations WHERE seq NOT IN (SELECT derivation FROM plan_derivations)"},
-    {"jobs that are not done, or whose plan is not there",
-     "SELECT count(*) FROM jobs AS j WHERE state <> 'done' OR (kind = 'plan'"
-     " AND NOT EXISTS (SELECT 1 FROM plans WHERE id = j.id))"},
+    {"jobs that are under way, or done without their plan",
+     "SELECT count(*) FROM jobs AS j WHERE state NOT IN ('done', 'failed')"
+     " OR (state = 'done' AND NOT EXISTS (SELECT 1 FROM plans WHERE id = j.id))"},
 };
 
 static void check_snapshots(sqlite3 *database, struct inspection *inspection)

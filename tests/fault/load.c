@@ -70,9 +70,7 @@ static unsigned chance(struct client *client, unsigned below)
     return (unsigned)nrand48(client->random) % below;
 }
 
-/* ---- Requests: each number stands for one, whoever asks for it and however often ---- */
-
-static const char *request_text(unsigned long number)
+const char *load_request(unsigned long number)
 {
     static const char *const recompute[] = {"none", "selective", "full"};
     static const char *const kinds[] = {"reference-queue", "reference-slot"};
@@ -133,8 +131,8 @@ static bool unexpected(const char *what, const struct reply *reply)
 
 static bool post_plan_number(struct client *client, unsigned long number, bool async)
 {
-    struct ack ack = {.kind = ACK_PLAN};
-    struct reply reply = call(client, "/v1/plans", request_text(number), async);
+    struct ack ack = {.kind = ACK_PLAN, .number = number};
+    struct reply reply = call(client, "/v1/plans", load_request(number), async);
     if (is_gone(client, &reply))
         return false;
     if (reply.status == 422) {
@@ -203,7 +201,7 @@ static bool post_and_leave(struct client *client)
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)atoi(strrchr(server.url, ':') + 1)),
                                   .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    const char *body = request_text(client->first + client->n_requests++);
+    const char *body = load_request(client->first + client->n_requests++);
     const char *text = keep_text("POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                                  "Content-Length: %zu\r\n\r\n%s",
                                  strlen(body), body);

@@ -20,6 +20,7 @@ enum ack_kind { ACK_PLAN, ACK_ACCEPTED, ACK_REPLAY }; /* the whole plan; a 202; 
 struct ack {
     enum ack_kind kind;
     bool rejected;           /* the plan, by a check */
+    unsigned long number;    /* of the plan's request */
     char id[BP_DIGEST_TEXT]; /* of the plan or the replay */
     bool has_proof;          /* the answer had the plan's substance: proof_of() it */
     struct bp_digest proof;
@@ -45,6 +46,9 @@ void load_begin(struct load *load, unsigned seed, unsigned serial);
 
 /* Waits for the clients to notice that the daemon is gone. Each must have seen nothing but what it expected. */
 void load_end(void);
+
+/* The request of a number, the same whoever asks for it and however often. */
+const char *load_request(unsigned long number);
 
 /* The digest of what a plan says of its snapshots, derivations, facts and time of commit. */
 struct bp_digest proof_of(json_t *plan);

@@ -38,6 +38,7 @@ START_TEST(test_head__ambiguous_framing_is_refused)
         {{"Host", "a"}, {"X\x80", "1"}},
         {{"Host", "a"}, {"Content-Length", "-1"}},
         {{"Host", "a"}, {"Content-Length", "1, 1"}},
+        {{"Host", "a"}, {"Content-Length", ""}},
         {{"X", "a"}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -68,6 +69,7 @@ START_TEST(test_head__content_length_never_wraps)
         uint64_t expected;
     } rows[] = {{"0", 0},
                 {"1048576", 1048576},
+                {"18446744073709551609", UINT64_MAX - 6},
                 {"18446744073709551616", UINT64_MAX},
                 {"99999999999999999999999999", UINT64_MAX}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
