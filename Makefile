@@ -213,7 +213,16 @@ check-symbols: $(COMMON_LIB)
 	sh tests/check_symbols.sh $(call objs,$(wildcard common/passes/*.c))
 
 check-long: deps
+	@sh tests/deps.sh long
 	@$(MAKE) --no-print-directory check-long-built
+	@$(MAKE) --no-print-directory check-valgrind
+	@$(MAKE) --no-print-directory check-fuzz FUZZ_SECONDS=300
+
+# The unit tests' own processes, each test in one: what valgrind finds in one ends it with a status that Check reports.
+VALGRIND = valgrind
+check-valgrind: $(BUILD)/tests/unit
+	CK_TIMEOUT_MULTIPLIER=200 $(VALGRIND) -q --error-exitcode=97 --leak-check=full --show-leak-kinds=definite,indirect \
+		--errors-for-leak-kinds=definite,indirect --num-callers=24 $(BUILD)/tests/unit $(SUITES)
 
 check-long-built: programs
 	BP_LONG=1 $(BUILD)/tests/unit

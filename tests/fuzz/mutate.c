@@ -67,6 +67,8 @@ static json_t *scalar(struct nodes *nodes)
 static json_t *another(struct nodes *nodes, const json_t *value)
 {
     static const json_int_t steps[] = {1, -1, 2, 8, -8, 1000};
+    if (!value)
+        return scalar(nodes);
     if (json_is_integer(value) && below(nodes, 3)) {
         uint64_t was = (uint64_t)json_integer_value(value);
         uint64_t step = (uint64_t)steps[below(nodes, sizeof steps / sizeof *steps)];
@@ -74,8 +76,12 @@ static json_t *another(struct nodes *nodes, const json_t *value)
     }
     if (json_is_boolean(value) && below(nodes, 4))
         return json_boolean(!json_is_true(value));
-    if (below(nodes, 2)) /* from elsewhere in the text */
-        return json_deep_copy(nodes->values[below(nodes, nodes->n_values)]);
+    /* From elsewhere in the text: mostly of the same type, which gets past the first check. */
+    for (size_t tries = below(nodes, 16); tries; tries--) {
+        json_t *other = nodes->values[below(nodes, nodes->n_values)];
+        if (json_typeof(other) == json_typeof(value) || tries == 1)
+            return json_deep_copy(other);
+    }
     return scalar(nodes);
 }
 
@@ -94,7 +100,7 @@ static void change_object(struct nodes *nodes, json_t *object)
     snprintf(key, sizeof key, "%s", found ? found : "key");
     json_t *value = json_incref(found ? json_object_get(object, found) : NULL);
     json_t *other = nodes->containers[below(nodes, nodes->n_containers)];
-    switch (below(nodes, 6)) {
+    switch (below(nodes, 10)) {
     case 0:
         json_object_del(object, key);
         break;
@@ -156,9 +162,9 @@ size_t fuzz_mutate_json(uint8_t *data, size_t n, size_t most, unsigned seed)
     json_error_t error;
     nodes.random = seed;
     nodes.n_containers = nodes.n_values = 0;
-    json_t *root = below(&nodes, 8) ? json_loadb((const char *)data, n, 0, &error) : NULL;
+    json_t *root = below(&nodes, 16) ? json_loadb((const char *)data, n, 0, &error) : NULL;
     size_t written = 0;
-    for (size_t changes = 1 + below(&nodes, 3); root && changes; changes--) {
+    for (size_t changes = below(&nodes, 4) ? 1 : 3; root && changes; changes--) {
         nodes.n_containers = nodes.n_values = 0; /* the last change may have freed some */
         collect(&nodes, root);
         json_t *container = nodes.containers[below(&nodes, nodes.n_containers)];

@@ -4,7 +4,7 @@
 set -eu
 build=$1 seconds=$2
 here=$(dirname "$0")
-export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1" UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
+export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=32" UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 
 # one TARGET: its corpora are its own directory and what the other tests have that is of its kind.
 if [ "${3-}" ]; then
@@ -17,7 +17,7 @@ if [ "${3-}" ]; then
     mkdir -p "$build/corpus/$target" "$build/found"
     log=$build/found/$target.log
     # shellcheck disable=SC2086 # a list of directories
-    if ! "$build/fuzz/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=1024 -max_len=65536 \
+    if ! "$build/fuzz/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -mutate_depth=3 -max_len=65536 \
         -artifact_prefix="$build/found/$target-" -dict="$here/words.dict" -print_final_stats=1 \
         "$build/corpus/$target" "$here/corpus/$target" $more >"$log" 2>&1; then
         tail -n 60 "$log"
