@@ -46,8 +46,6 @@ static enum bp_code code_of_jansson(enum json_error_code code)
     switch (code) {
     case json_error_duplicate_key:
         return BP_E_duplicate_key;
-    case json_error_numeric_overflow:
-        return BP_E_out_of_range;
     case json_error_stack_overflow:
         return BP_E_too_deep;
     default:
@@ -82,6 +80,76 @@ static struct bp_json_position position_of(const char *text, size_t n, const jso
     return position;
 }
 
+static size_t count_digits(const char *text, size_t n)
+{
+    size_t digits = 0;
+    while (digits < n && text[digits] >= '0' && text[digits] <= '9')
+        digits++;
+    return digits;
+}
+
+/* Puts a number of the same sort over one of `n` bytes that no machine type holds: past every range that a getter
+ * allows, so that it is a problem where it is read and none where it is not. What is no JSON number stays as it is. */
+static void tame_number(char *text, size_t n)
+{
+    size_t sign = text[0] == '-', whole = count_digits(text + sign, n - sign), at = sign + whole, exponent = 0;
+    if (whole == 0 || (whole > 1 && text[sign] == '0'))
+        return;
+    bool real = at < n;
+    if (at < n && text[at] == '.') {
+        size_t fraction = count_digits(text + at + 1, n - at - 1);
+        at = fraction ? at + 1 + fraction : n + 1;
+    }
+    if (at < n && (text[at] == 'e' || text[at] == 'E')) {
+        at++;
+        at += at < n && (text[at] == '+' || text[at] == '-') ? 1U : 0U;
+        size_t digits = count_digits(text + at, n - at), last = at + digits;
+        for (; text[at - 1] != '-' && at < last && exponent < 1000; at++)
+            exponent = 10 * exponent + (size_t)(text[at] - '0');
+        at = digits ? last : n + 1;
+    }
+    /* 19 digits do not all fit 64 bits, 309 before the point no double. */
+    if (at != n || (real ? whole + exponent < 309 : whole < 19))
+        return;
+    const char *tame = real ? "9e9" : sign ? "-9223372036854775808" : "9223372036854775807";
+    memset(text, ' ', n);
+    memcpy(text + (real ? sign : 0), tame, strlen(tame));
+    if (real && sign)
+        text[0] = '-';
+}
+
+static json_t *load(const char *text, size_t n, json_error_t *error)
+{
+    *error = (json_error_t){0};
+    return json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, error);
+}
+
+/* The text again, its numbers tamed. Positions stay what they are. */
+static json_t *load_tamed(const char *text, size_t n, json_error_t *error)
+{
+    char *copy = watched_malloc(n);
+    bool in_string = false, escaped = false;
+    if (!copy)
+        return NULL;
+    memcpy(copy, text, n);
+    for (size_t i = 0, end; i < n; i = end) {
+        end = i + 1;
+        if (in_string) {
+            in_string = escaped || copy[i] != '"';
+            escaped = !escaped && copy[i] == '\\';
+        } else if (copy[i] == '"') {
+            in_string = true;
+        } else if (copy[i] == '-' || (copy[i] >= '0' && copy[i] <= '9')) {
+            while (end < n && copy[end] && strchr("+-.0123456789Ee", copy[end]))
+                end++;
+            tame_number(copy + i, end - i);
+        }
+    }
+    json_t *value = load(copy, n, error);
+    free(copy);
+    return value;
+}
+
 json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_position, struct bp_err *err)
 {
     static pthread_once_t watched = PTHREAD_ONCE_INIT;
@@ -99,8 +167,10 @@ json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_p
     }
     pthread_once(&watched, watch_allocations);
     allocation_failed = false;
-    json_error_t error = {0};
-    json_t *value = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    json_error_t error;
+    json_t *value = load(text, n, &error);
+    if (!value && !allocation_failed && json_error_code(&error) == json_error_numeric_overflow)
+        value = load_tamed(text, n, &error);
     if (!value) {
         *ret_position = position_of(text, n, &error);
         bp_fail(err, allocation_failed ? BP_E_out_of_memory : code_of_jansson(json_error_code(&error)), "",

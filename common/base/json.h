@@ -21,8 +21,9 @@ struct bp_json_position {
 };
 
 /* Parses n bytes as one JSON value; NULL on failure, with `err` (path "") and the position. Codes: empty_body (no text
- * or white space alone), invalid_json, duplicate_key, too_deep, out_of_range (an integer past 64 bits), out_of_memory.
- * Give the value back with json_decref. */
+ * or white space alone), invalid_json, duplicate_key, too_deep, out_of_memory. A number that no machine type holds is
+ * read as one past every range a getter allows, so that it is a problem where it is read and none where it is not. Give
+ * the value back with json_decref. */
 json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_position, struct bp_err *err);
 
 /* Longest JSON Pointer kept in full. */

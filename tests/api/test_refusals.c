@@ -160,8 +160,13 @@ END_TEST
 
 START_TEST(test_refusals__a_number_past_64_bits_is_out_of_range)
 {
-    struct reply reply = http_post("/v1/plans", "{\"a\": 123456789012345678901234567890}");
+    const char *body = json_text(small_request()), *key = strstr(body, "\"sequence_length\"");
+    ck_assert_ptr_nonnull(key);
+    const char *value = strchr(key, ':') + 1, *rest = value + strspn(value, " 0123456789");
+    struct reply reply =
+        http_post("/v1/plans", keep_text("%.*s 123456789012345678901234567890%s", (int)(value - body), body, rest));
     expect_problem(&reply, 422, "out_of_range");
+    expect_error(&reply, "/workload/sequence_length", "out_of_range");
     expect_unharmed();
 }
 END_TEST

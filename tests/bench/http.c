@@ -12,7 +12,7 @@ static const double SHORT = 0.4; /* seconds of a short round */
 
 void bench_commits(void)
 {
-    const uint64_t n = bench_setting("BP_BENCH_COMMITS", 1600);
+    const uint64_t n = bench_setting("BP_BENCH_COMMITS", 3000);
     double subject[ROUNDS], baseline[ROUNDS], cpu[ROUNDS];
     char database[600], name[32];
     for (size_t round = 0; round < ROUNDS; round++) {

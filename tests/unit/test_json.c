@@ -36,9 +36,11 @@ static const struct {
     {"[\"\xc3\xa9\xc3\xa9\", x]", BP_E_invalid_json, 1, 10},
     {"{\"a\": 1, \"a\": 1}", BP_E_duplicate_key, 1, 0},
     {"{\"a\": {\"b\": 1,\n\"\\u0062\": 1}}", BP_E_duplicate_key, 2, 0},
-    {"[9223372036854775808]", BP_E_out_of_range, 1, 0},
-    {"[-9223372036854775809]", BP_E_out_of_range, 1, 0},
-    {"[1e999]", BP_E_out_of_range, 1, 0},
+    /* Numbers that no type holds hide no mistake, nor move its place. */
+    {"[9223372036854775808, x]", BP_E_invalid_json, 1, 23},
+    {"[1e999,\n-00000000000000000000]", BP_E_invalid_json, 2, 0},
+    {"[1e999, 1.e9999]", BP_E_invalid_json, 1, 0},
+    {"[99999999999999999999, 5e]", BP_E_invalid_json, 1, 0},
 };
 
 START_TEST(test_json__text_that_does_not_parse_is_named_with_its_place)
@@ -53,6 +55,37 @@ START_TEST(test_json__text_that_does_not_parse_is_named_with_its_place)
     if (refused[_i].column)
         ck_assert_msg(position.column == refused[_i].column, "%s: column %d", text, position.column);
     ck_assert_int_ge(position.column, 1);
+}
+END_TEST
+
+START_TEST(test_json__a_number_that_no_type_holds_is_out_of_range_where_it_is_read)
+{
+    static const char text[] =
+        "{\"n\": 9223372036854775808, \"m\": -99999999999999999999, \"r\": 1e999, \"q\": -1E+0400,"
+        "\"s\": \"99999999999999999999\", \"k\": 1000000000000000000019884624838656,"
+        "\"small\": 1e-999, \"plain\": 17}";
+    struct bp_problems problems = {0};
+    struct bp_json_position position;
+    struct bp_err err = {0};
+    json_t *value = bp_json_parse(text, strlen(text), &position, &err);
+    ck_assert_msg(value, "%s", err.message);
+    struct bp_reader reader = bp_reader_of(value, "", &problems);
+    static const char *const keys[] = {"n", "m", "k"};
+    for (size_t i = 0; i < 3; i++) {
+        bp_reader_uint(&reader, keys[i], 0, BP_JSON_INT_MAX, 0);
+        ck_assert_uint_eq(problems.n, i + 1);
+        ck_assert_int_eq(problems.at[i].code, BP_E_out_of_range);
+    }
+    bp_reader_uint(&reader, "r", 0, BP_JSON_INT_MAX, 0);
+    ck_assert_int_eq(problems.at[3].code, BP_E_wrong_type);
+    ck_assert(json_real_value(json_object_get(value, "r")) > 1);
+    ck_assert(json_real_value(json_object_get(value, "q")) < -1);
+    ck_assert(json_real_value(json_object_get(value, "small")) < 1);
+    ck_assert_str_eq(bp_reader_string(&reader, "s", true), "99999999999999999999");
+    ck_assert_uint_eq(bp_reader_uint(&reader, "plain", 0, 20, 0), 17);
+    ck_assert_uint_eq(problems.n, 4);
+    bp_problems_release(&problems);
+    json_decref(value);
 }
 END_TEST
 
@@ -286,6 +319,7 @@ Suite *suite_json(void)
     TCase *parse = tcase_create("parse"), *reader = tcase_create("reader");
     tcase_add_loop_test(parse, test_json__text_that_does_not_parse_is_named_with_its_place, 0, COUNT(refused));
     tcase_add_test(parse, test_json__a_nul_byte_is_not_json);
+    tcase_add_test(parse, test_json__a_number_that_no_type_holds_is_out_of_range_where_it_is_read);
     tcase_add_loop_test(parse, test_json__any_one_value_is_read, 0, COUNT(accepted));
     tcase_add_test(parse, test_json__sixty_four_levels_are_read_and_sixty_five_are_not);
     tcase_add_test(parse, test_json__a_hundred_thousand_brackets_are_refused_at_once);
