@@ -25,7 +25,7 @@ pkg-config --exists check;check
 # The fuzzers want clang with its runtime; the long tests valgrind as well.
 rows_fuzz='
 command -v clang;clang
-test -e "$(clang -print-file-name=libclang_rt.fuzzer-x86_64.a 2>/dev/null)" || test -e "$(clang -print-runtime-dir 2>/dev/null)/libclang_rt.fuzzer-$(uname -m).a";libclang-rt-14-dev
+test -e "$(clang -print-runtime-dir 2>/dev/null)/libclang_rt.fuzzer-$(uname -m).a";libclang-rt-14-dev
 '
 rows_long='
 command -v valgrind;valgrind
