@@ -9,7 +9,8 @@
 #   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
 #   make golden       hold the passes at their new revisions to what they derive now
 #   make bench        measure, beside a baseline of the same run
-#   make docs         render docs/passes from the passes; make check-docs says whether they are stale
+#   make docs         render docs/passes from the passes, and what the session of README.md prints
+#   make check-docs   whether they are stale, and whether the examples of the other pages still run
 #   make install      DESTDIR and prefix are honoured
 #   make dist         a source archive of HEAD
 #   make coverage     line coverage of common/, at least COVERAGE_LEAST per cent
@@ -243,13 +244,15 @@ bench: deps
 bench-built: all $(BUILD)/tests/bench
 	BP_BUILD=$(BUILD) $(BUILD)/tests/bench $(SECTIONS)
 
-docs: $(BUILD)/docs/render
+docs: all $(BUILD)/docs/render
 	$(BUILD)/docs/render docs/passes
+	BUILD=$(BUILD) sh tests/readme.sh --write
 
-check-docs: $(BUILD)/docs/render
+check-docs: all $(BUILD)/docs/render
 	rm -rf $(BUILD)/docs/passes && mkdir -p $(BUILD)/docs/passes
 	$(BUILD)/docs/render $(BUILD)/docs/passes
 	diff -ru docs/passes $(BUILD)/docs/passes
+	BUILD=$(BUILD) sh tests/readme.sh
 
 # --- sources
 

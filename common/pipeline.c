@@ -339,6 +339,17 @@ static int compare_stage(const struct bp_stored_snapshot *stored, const struct r
     return 0;
 }
 
+/* What the store says of a stage may have been altered: the pass must be one that makes this stage of this request, out
+ * of what stands before it. The model is made by no pass and out of nothing. */
+static bool is_derivable(const struct replaying *replaying, const struct bp_pass *pass,
+                         const struct bp_stored_snapshot *stored, const struct bp_stored_snapshot *stored_source)
+{
+    if (stored->stage == BP_STAGE_MODEL)
+        return !stored_source;
+    return pass && stored_source && pass->applies(replaying->request) && pass->target == stored->stage &&
+           pass->source == stored_source->stage && check_bindings(pass, replaying->request, NULL) == 0;
+}
+
 /* One stage: from the regenerated source, and where that differs from the stored one and gives another digest, from
  * the stored one too, so that a divergence is told where it begins. */
 static int replay_stage(struct replaying *replaying, const struct bp_stored_snapshot *stored,
@@ -352,13 +363,14 @@ static int replay_stage(struct replaying *replaying, const struct bp_stored_snap
                                     .revision = stored->revision,
                                     .current_revision = pass ? pass->revision : 0,
                                     .expected = stored->digest};
-    if (stored->stage == BP_STAGE_MODEL) {
+    bool derivable = is_derivable(replaying, pass, stored, stored_source);
+    if (derivable && !stored_source) {
         if (regenerate(replaying, NULL, NULL, NULL, &now, err) < 0)
             return -1;
-    } else if (pass && source->has && regenerate(replaying, pass, &source->ir, &source->digest, &now, err) < 0) {
+    } else if (derivable && source->has && regenerate(replaying, pass, &source->ir, &source->digest, &now, err) < 0) {
         return -1;
     }
-    bool differs = pass && !(now.has && bp_digest_equal(&now.digest, &stored->digest)) &&
+    bool differs = derivable && stored_source && !(now.has && bp_digest_equal(&now.digest, &stored->digest)) &&
                    !(source->has && bp_digest_equal(&source->digest, &stored_source->digest));
     struct bp_ir ir;
     if (differs && decode_stored(stored_source, replaying->arena, &ir) &&

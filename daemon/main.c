@@ -32,6 +32,7 @@ static void block_signals(sigset_t *ret)
     sigaddset(ret, SIGINT);
     pthread_sigmask(SIG_BLOCK, ret, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file's size limit is an error of the write, as a full disk is */
 }
 
 /* The socket that systemd listens on for us, or -1 for none. */

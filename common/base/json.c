@@ -204,9 +204,12 @@ void bp_reader_pointer(const struct bp_reader *reader, const char *key, char ret
         }
     }
     /* A key cut short must not end within a UTF-8 sequence. */
-    if (*key)
-        while (n && ((unsigned char)ret[n - 1] & 0x80))
+    if (*key) {
+        while (n && ((unsigned char)ret[n - 1] & 0xc0) == 0x80)
             n--;
+        if (n && (unsigned char)ret[n - 1] >= 0xc0)
+            n--;
+    }
     ret[n] = '\0';
 }
 

@@ -72,6 +72,11 @@ static int take(int fd, const char *path, struct bp_err *err)
 int bp_store_lock(const char *real_path, int *ret_fd, struct bp_err *err)
 {
     char path[PATH_MAX];
+    struct stat status;
+    /* A database of two names has two locks, and two logs that destroy it. */
+    if (stat(real_path, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink > 1)
+        return bp_fail(err, BP_E_storage_failed, "", "%s: it has another name, a hard link, by which it may be in use",
+                       real_path);
     if ((size_t)snprintf(path, sizeof path, "%s.lock", real_path) >= sizeof path)
         return bp_fail(err, BP_E_storage_failed, "", "%s: the path is too long", real_path);
     /* The file stays when the lock is given back: removing it would let two holders lock two files of one name. */
