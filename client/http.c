@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <curl/curl.h>
@@ -16,6 +17,17 @@ struct bp_server {
     const char *socket; /* the path of a unix socket, or NULL */
     char message[CURL_ERROR_SIZE];
 };
+
+bool bp_server_is_address(const char *address)
+{
+    static const char http[] = "http://", socket[] = "unix:";
+    if (strncmp(address, socket, sizeof socket - 1) == 0)
+        return address[sizeof socket - 1] != '\0';
+    if (strncasecmp(address, http, sizeof http - 1) == 0)
+        return address[sizeof http - 1] != '\0' && address[sizeof http - 1] != '/';
+    const char *port = strrchr(address, ':');
+    return port && port != address && port[1] && !port[1 + strspn(port + 1, "0123456789")] && !strchr(address, '/');
+}
 
 struct bp_server *bp_server_new(const char *address)
 {
@@ -118,7 +130,7 @@ static CURLcode set_options(struct bp_server *server, const char *url, const cha
         curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, server->message),
         curl_easy_setopt(curl, CURLOPT_URL, url),
         curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L),
-        curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https"),
+        curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http"),
         curl_easy_setopt(curl, CURLOPT_PROXY, ""),
         curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, server->socket),
         curl_easy_setopt(curl, CURLOPT_USERAGENT, "blueprint/" BP_VERSION),

@@ -17,7 +17,10 @@
 
 struct bp_server;
 
-/* `address` is URL, HOST:PORT or unix:PATH, borrowed. NULL when memory ran out. */
+/* Whether it names a server: http://HOST..., HOST:PORT or unix:PATH. */
+bool bp_server_is_address(const char *address);
+
+/* `address` is one, borrowed. NULL when memory ran out. */
 struct bp_server *bp_server_new(const char *address);
 void bp_server_free(struct bp_server *server);
 

@@ -101,6 +101,8 @@ static enum bp_exit run(struct bp_invocation *invocation, const char *server)
     const char *from_environment = getenv("BLUEPRINT_SERVER");
     if (!server)
         server = from_environment && from_environment[0] ? from_environment : BP_DEFAULT_SERVER;
+    if (!bp_server_is_address(server))
+        return bp_complain(BP_EXIT_USAGE, "%s is no server: http://HOST:PORT, HOST:PORT or unix:PATH", server);
     invocation->server = bp_server_new(server);
     if (!invocation->server)
         return bp_complain(BP_EXIT_LOCAL, "out of memory");

@@ -189,6 +189,17 @@ static void read_file(struct reading *reading)
         bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "line %d is not KEY = VALUE", line);
 }
 
+static void set_action(struct reading *reading, const char *argument, enum bp_config_action action)
+{
+    struct bp_daemon_config *config = reading->config;
+    if (action == BP_ACTION_DRY_RUN)
+        config->dry_run = true;
+    else if (config->action != BP_ACTION_RUN && config->action != action)
+        bp_problems_add(reading->problems, BP_E_config_invalid, argument, "is a second thing to do: one at a time");
+    else
+        config->action = action;
+}
+
 /* One option at argv[i]; returns how many arguments it took. */
 static int read_option(struct reading *reading, char *const *argv, int i)
 {
@@ -200,12 +211,9 @@ static int read_option(struct reading *reading, char *const *argv, int i)
         return 1;
     }
     if (flag >= 0 && !flags[flag].argument) {
-        if (flags[flag].action == BP_ACTION_DRY_RUN)
-            reading->config->dry_run = true;
-        else
-            reading->config->action = flags[flag].action;
         if (equals)
             bp_problems_add(reading->problems, BP_E_config_invalid, argument, "takes no value");
+        set_action(reading, argument, flags[flag].action);
         return 1;
     }
     const char *value = equals ? equals + 1 : argv[i + 1];

@@ -16,6 +16,7 @@ struct bp_call {
     const char *captures[BP_CAPTURES_MAX]; /* the segments that stand for {names} of the route, decoded */
     const char *body;
     size_t n_body;
+    bool is_encoded;                                   /* the body is in a content coding */
     const char *content_type, *prefer, *if_none_match; /* borrowed; NULL when absent */
     struct bp_waiter waiter;
 };

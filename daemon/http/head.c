@@ -27,15 +27,29 @@ static const struct {
     {"transfer-encoding", offsetof(struct bp_head, transfer_encoding), offsetof(struct bp_head, n_transfer_encoding)},
     {"expect", offsetof(struct bp_head, expect), 0},
     {"content-type", offsetof(struct bp_head, content_type), 0},
+    {"content-encoding", offsetof(struct bp_head, content_encoding), offsetof(struct bp_head, n_content_encoding)},
     {"prefer", offsetof(struct bp_head, prefer), 0},
     {"if-none-match", offsetof(struct bp_head, if_none_match), 0},
 };
+
+/* A field folded over two lines comes to us with its second line at the end of its name: as it stands nothing is known
+ * of the length of what follows. */
+static bool is_folded_framing(const char *name)
+{
+    static const char *const framing[] = {"content-length", "transfer-encoding"};
+    for (size_t i = 0; i < sizeof framing / sizeof *framing; i++)
+        if (strncasecmp(name, framing[i], strlen(framing[i])) == 0 && name[strlen(framing[i])])
+            return true;
+    return false;
+}
 
 void bp_head_add(struct bp_head *head, const char *name, const char *value)
 {
     char *base = (char *)head;
     if (!is_token(name))
         head->bad_name = true;
+    if (is_folded_framing(name))
+        head->folded = true;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (fields[i].name[0] != (name[0] | 0x20) || strcasecmp(fields[i].name, name) != 0)
             continue;
@@ -47,11 +61,18 @@ void bp_head_add(struct bp_head *head, const char *name, const char *value)
     }
 }
 
+static bool is_number(const char *text)
+{
+    return *text && !text[strspn(text, "0123456789")];
+}
+
 int bp_head_check(const struct bp_head *head, const char *version, struct bp_err *err)
 {
     const char *wrong = NULL;
     if (head->bad_name)
         wrong = "a header field's name is not a token";
+    else if (head->folded)
+        wrong = "a field's name begins as one of framing and goes on, as that of a folded one does";
     else if (head->n_content_length > 1)
         wrong = "Content-Length is given twice";
     else if (head->n_host > 1)
@@ -63,8 +84,7 @@ int bp_head_check(const struct bp_head *head, const char *version, struct bp_err
     else if (head->n_transfer_encoding > 1 ||
              (head->n_transfer_encoding && strcasecmp(head->transfer_encoding, "chunked") != 0))
         wrong = "the only transfer coding taken is chunked";
-    else if (head->n_content_length &&
-             (!*head->content_length || head->content_length[strspn(head->content_length, "0123456789")]))
+    else if (head->n_content_length && !is_number(head->content_length))
         wrong = "Content-Length is not a number";
     if (wrong)
         return bp_fail(err, BP_E_bad_framing, "", "%s", wrong);
@@ -90,14 +110,62 @@ bool bp_head_has_body(const struct bp_head *head)
     return head->n_transfer_encoding || bp_head_content_length(head) > 0;
 }
 
+/* One of the parameters of a media type (RFC 9110 section 5.6.6); `n_name` 0 for none. Borrowed. */
+struct parameter {
+    const char *name, *value;
+    size_t n_name, n_value;
+};
+
+static bool is_word(const char *word, const char *text, size_t n)
+{
+    return strlen(word) == n && strncasecmp(word, text, n) == 0;
+}
+
+/* Reads the parameter at `at`, and returns where the next begins; NULL when what is there is none. */
+static const char *next_parameter(const char *at, struct parameter *ret)
+{
+    static const char white[] = " \t", separators[] = " \t;=\"";
+    *ret = (struct parameter){0};
+    at += strspn(at, white);
+    if (!*at)
+        return at;
+    if (*at != ';')
+        return NULL;
+    at += strspn(at, " \t;");
+    ret->name = at;
+    ret->n_name = strcspn(at, separators);
+    at += ret->n_name;
+    if (ret->n_name == 0)
+        return *at ? NULL : at;
+    if (*at++ != '=')
+        return NULL;
+    bool quoted = *at == '"';
+    ret->value = at += quoted;
+    ret->n_value = strcspn(at, quoted ? "\"" : separators);
+    at += ret->n_value;
+    if (quoted)
+        return *at ? at + 1 : NULL;
+    return ret->n_value ? at : NULL;
+}
+
 bool bp_media_is_json(const char *content_type)
 {
     static const char json[] = "application/json";
     if (!content_type || strncasecmp(content_type, json, sizeof json - 1) != 0)
         return false;
-    const char *rest = content_type + sizeof json - 1;
-    rest += strspn(rest, " \t");
-    return *rest == '\0' || *rest == ';';
+    struct parameter parameter;
+    const char *at = content_type + sizeof json - 1;
+    while ((at = next_parameter(at, &parameter)) && parameter.n_name)
+        if (is_word("charset", parameter.name, parameter.n_name) &&
+            !is_word("utf-8", parameter.value, parameter.n_value))
+            return false;
+    return at != NULL;
+}
+
+bool bp_head_is_encoded(const struct bp_head *head)
+{
+    return head->n_content_encoding > 1 ||
+           (head->n_content_encoding == 1 && strcasecmp(head->content_encoding, "identity") != 0);
 }
 
 bool bp_prefers_async(const char *prefer)

@@ -16,8 +16,9 @@
 /* What a head says, collected from its fields in order. Zero-initialise; borrows the values. */
 struct bp_head {
     bool bad_name; /* a field's name is not a token: white space before the colon, say */
-    unsigned n_host, n_content_length, n_transfer_encoding;
-    const char *content_length, *transfer_encoding, *expect, *content_type, *prefer, *if_none_match;
+    bool folded;   /* Content-Length or Transfer-Encoding came over two lines */
+    unsigned n_host, n_content_length, n_transfer_encoding, n_content_encoding;
+    const char *content_length, *transfer_encoding, *expect, *content_type, *content_encoding, *prefer, *if_none_match;
 };
 
 /* Adds one field. `value` may be NULL. */
@@ -33,8 +34,11 @@ uint64_t bp_head_content_length(const struct bp_head *head);
 /* Whether a body follows at all. */
 bool bp_head_has_body(const struct bp_head *head);
 
-/* True for application/json, whatever its parameters. NULL is not. */
+/* True for application/json, whatever its parameters but a charset other than UTF-8. NULL is not. */
 bool bp_media_is_json(const char *content_type);
+
+/* True when the body is not as it is but in some content coding: identity is none. */
+bool bp_head_is_encoded(const struct bp_head *head);
 
 /* True when a Prefer field asks for respond-async (RFC 7240 section 4.1). NULL does not. */
 bool bp_prefers_async(const char *prefer);

@@ -184,6 +184,7 @@ static struct bp_answer *run_route(struct bp_connection *connection)
     struct bp_call *call = &connection->call;
     call->body = connection->body.data ? connection->body.data : "";
     call->n_body = connection->body.len;
+    call->is_encoded = bp_head_is_encoded(&connection->head);
     call->content_type = connection->head.content_type;
     call->prefer = connection->head.prefer;
     call->if_none_match = connection->head.if_none_match;

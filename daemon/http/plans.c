@@ -10,8 +10,10 @@ struct bp_answer *bp_route_plan_create(struct bp_call *call)
     if (refusal)
         return refusal;
     if (!bp_media_is_json(call->content_type))
-        return bp_problem_say(BP_E_unsupported_media_type, "", "a plan request is application/json%s",
+        return bp_problem_say(BP_E_unsupported_media_type, "", "a plan request is application/json in UTF-8%s",
                               call->content_type ? "" : ", and the request does not say what it is");
+    if (call->is_encoded)
+        return bp_problem_say(BP_E_unsupported_media_type, "", "a plan request is sent without a content coding");
     return bp_service_plan_create(call->service, call->body, call->n_body, bp_prefers_async(call->prefer),
                                   &call->waiter);
 }

@@ -242,6 +242,46 @@ struct bp_claim_view bp_claim_view(const struct bp_claim *claim)
     return view;
 }
 
+int bp_claim_views_init(struct bp_claim_views *views, size_t limit, struct bp_arena *arena, struct bp_err *err)
+{
+    *views = (struct bp_claim_views){
+        .at = bp_arena_array(arena, limit, sizeof *views->at),
+        .slots = bp_arena_array(arena, limit, sizeof *views->slots),
+        .limit = limit,
+    };
+    return views->at && views->slots ? 0 : bp_fail(err, BP_E_out_of_memory, "", "no memory for a list of plans");
+}
+
+void bp_claim_views_add(struct bp_claim_views *views, const struct bp_claim_view *view)
+{
+    size_t i = views->n;
+    struct bp_claim_view *slot;
+    if (i < views->limit) {
+        slot = &views->slots[views->n++];
+    } else {
+        slot = views->at[--i];
+        if (slot->created_at >= view->created_at)
+            return;
+    }
+    *slot = *view;
+    for (; i > 0 && views->at[i - 1]->created_at < slot->created_at; i--)
+        views->at[i] = views->at[i - 1];
+    views->at[i] = slot;
+}
+
+void bp_claims_list(struct bp_claims *claims, bool (*wanted)(const void *data, const struct bp_claim_view *view),
+                    const void *data, struct bp_claim_views *views)
+{
+    pthread_mutex_lock(&claims->lock);
+    for (size_t i = 0; i < BP_CLAIM_BUCKETS && claims->n; i++)
+        for (const struct bp_claim *claim = claims->buckets[i]; claim; claim = claim->next_in_bucket) {
+            struct bp_claim_view view = bp_claim_view(claim);
+            if (wanted(data, &view))
+                bp_claim_views_add(views, &view);
+        }
+    pthread_mutex_unlock(&claims->lock);
+}
+
 size_t bp_claims_find(struct bp_claims *claims, const char *hex, struct bp_digest *ret, size_t n)
 {
     size_t found = 0, n_hex = strlen(hex);

@@ -106,6 +106,22 @@ struct bp_claim_view bp_claim_view(const struct bp_claim *claim);
 /* The view of the claim of that id, if there is one. */
 bool bp_claims_view(struct bp_claims *claims, const struct bp_digest *id, struct bp_claim_view *ret);
 
+/* The newest claims of some kind: at most `limit`, newest first. */
+struct bp_claim_views {
+    struct bp_claim_view **at, *slots;
+    size_t n, limit;
+};
+
+/* Room for `limit` of them in `arena`. */
+int bp_claim_views_init(struct bp_claim_views *views, size_t limit, struct bp_arena *arena, struct bp_err *err);
+
+/* Adds a copy of the view unless `limit` newer ones are there, at the cost of the oldest. */
+void bp_claim_views_add(struct bp_claim_views *views, const struct bp_claim_view *view);
+
+/* Adds every claim that `wanted`, which is called under the lock, wants. */
+void bp_claims_list(struct bp_claims *claims, bool (*wanted)(const void *data, const struct bp_claim_view *view),
+                    const void *data, struct bp_claim_views *views);
+
 /* The ids in flight that begin with these hex digits: at most `n` of them; returns how many there are. */
 size_t bp_claims_find(struct bp_claims *claims, const char *hex, struct bp_digest *ret, size_t n);
 

@@ -74,6 +74,31 @@ struct bp_answer *bp_plan_accepted(const struct bp_claim_view *view, const char 
 /* Takes what a waiter brought from it, and wakes it. */
 void bp_service_wake(struct bp_waiter *waiter, struct bp_answer *answer);
 
+/* Marks a durable claim's job failed and commits its failed plan, of which `err` is the diagnostic; `done` as of a
+ * store unit, whose data is the claim. */
+void bp_plan_store_failure(struct bp_claim *claim, const struct bp_err *err,
+                           void (*done)(struct bp_store_unit *unit, const struct bp_err *err));
+
+/* ---- plan_read.c ---- */
+
+/* A plan by what a URL calls it: the one under which its job was taken up when the passes had changed. */
+struct bp_plan_place {
+    struct bp_digest named, id; /* these differ when it was superseded */
+    bool in_flight;             /* queued or running: in a claim, or on disk until the next start */
+};
+
+/* False: in `*ret_refusal` why not. */
+bool bp_plan_find(struct bp_service *service, const char *text, struct bp_plan_place *ret,
+                  struct bp_answer **ret_refusal);
+
+/* The same for what needs a plan that is finished: one in flight is not_ready. */
+bool bp_plan_find_finished(struct bp_service *service, const char *text, struct bp_digest *ret,
+                           struct bp_answer **ret_refusal);
+
+/* How a job of kind "plan" looks to a reader. */
+int bp_plan_job_view(const struct bp_store_job *job, struct bp_arena *arena, struct bp_claim_view *ret,
+                     struct bp_err *err);
+
 /* ---- errand.c: work of a worker for one waiter ---- */
 
 struct bp_errand {
@@ -101,6 +126,9 @@ void bp_errand_free(struct bp_errand *errand);
 
 /* ---- snapshots.c ---- */
 
+/* Says in the log and counts that the stored bytes of a snapshot are not those of its digest. */
+void bp_snapshot_report_corrupt(struct bp_service *service, const struct bp_digest *digest);
+
 /* Reads all of a plan's snapshots, checked, and decodes them into `arena`. */
 struct bp_trace_plan;
 int bp_snapshots_decode(struct bp_service *service, const struct bp_store_plan *plan, struct bp_arena *arena,
@@ -114,7 +142,7 @@ struct bp_answer *bp_service_written(struct bp_writer *writer, int status, struc
 /* The member `next` of a page: the cursor or null. */
 void bp_service_write_next(struct bp_writer *writer, const char *next);
 
-/* The id that `text` names, or NULL and in `*ret_refusal` why not. */
+/* The id that `text` names; false: in `*ret_refusal` why not. */
 bool bp_service_find(struct bp_service *service, enum bp_store_kind kind, const char *text, struct bp_digest *ret,
                      struct bp_answer **ret_refusal);
 

@@ -1,15 +1,16 @@
 /* Plans as they are stored or in flight, and what is asked of one or two of them. */
-#include <stdio.h>
 #include <string.h>
 
 #include "common/view/diff.h"
 #include "common/view/trace.h"
 #include "daemon/service/internal.h"
 
+/* How often a job may have been superseded. */
+enum { HOPS_MAX = 16 };
+
 /* ---- GET of a plan ---- */
 
-/* A job that ended without a plan or waits to be taken up. */
-static int write_job(const struct bp_store_job *job, struct bp_arena *arena, struct bp_writer *writer,
+int bp_plan_job_view(const struct bp_store_job *job, struct bp_arena *arena, struct bp_claim_view *ret,
                      struct bp_err *err)
 {
     static const enum bp_plan_state states[BP_STORE_JOB_STATE_N] = {
@@ -21,11 +22,10 @@ static int write_job(const struct bp_store_job *job, struct bp_arena *arena, str
     bp_u128 parameters = 0;
     if (bp_service_job_request(job, arena, &request, err) || bp_model_parameters(&request.model, &parameters, err))
         return -1;
-    struct bp_claim_view view = {
+    *ret = (struct bp_claim_view){
         .id = job->id, .state = states[job->state], .created_at = job->created_at, .mode = request.workload.mode};
-    memcpy(view.model, request.model.name, sizeof view.model);
-    bp_u128_format(parameters, view.parameters);
-    bp_record_view_write(writer, &view);
+    memcpy(ret->model, request.model.name, sizeof ret->model);
+    bp_u128_format(parameters, ret->parameters);
     return 0;
 }
 
@@ -48,20 +48,52 @@ static int write_plan(struct bp_service *service, const struct bp_digest *id, st
     }
     if (missing.code != BP_E_not_found || bp_store_job_read(service->store, id, arena, &job, NULL))
         return bp_fail(err, missing.code, "", "%s", missing.message);
-    return write_job(&job, arena, writer, err);
+    /* A job that ended without a plan or waits to be taken up. */
+    if (bp_plan_job_view(&job, arena, &view, err))
+        return -1;
+    bp_record_view_write(writer, &view);
+    return 0;
 }
 
-/* The id under which a job was taken up when the passes had changed; else its own. */
-static struct bp_digest follow(struct bp_service *service, const struct bp_digest *id, struct bp_arena *arena)
+bool bp_plan_find(struct bp_service *service, const char *text, struct bp_plan_place *ret,
+                  struct bp_answer **ret_refusal)
 {
-    struct bp_store_job job;
-    struct bp_digest at = *id;
-    for (int hops = 0; hops < 16; hops++) {
-        if (bp_store_job_read(service->store, &at, arena, &job, NULL) || !job.has_superseded_by)
+    struct bp_plan_place place = {0};
+    if (!bp_service_find(service, BP_STORE_PLANS, text, &place.named, ret_refusal))
+        return false;
+    place.id = place.named;
+    struct bp_arena arena = {0};
+    for (int hops = 0; hops < HOPS_MAX; hops++) {
+        struct bp_claim_view view;
+        struct bp_store_job job;
+        /* The claim first: once it has fallen, what the store says of the job is final. */
+        place.in_flight = bp_claims_view(&service->claims, &place.id, &view);
+        if (place.in_flight || bp_store_job_read(service->store, &place.id, &arena, &job, NULL))
             break;
-        at = job.superseded_by;
+        place.in_flight = job.state == BP_STORE_JOB_QUEUED || job.state == BP_STORE_JOB_RUNNING;
+        if (!job.has_superseded_by)
+            break;
+        place.id = job.superseded_by;
     }
-    return at;
+    bp_arena_release(&arena);
+    *ret = place;
+    return true;
+}
+
+bool bp_plan_find_finished(struct bp_service *service, const char *text, struct bp_digest *ret,
+                           struct bp_answer **ret_refusal)
+{
+    struct bp_plan_place place;
+    if (!bp_plan_find(service, text, &place, ret_refusal))
+        return false;
+    if (place.in_flight) {
+        char id[BP_DIGEST_TEXT];
+        bp_digest_format(&place.id, id);
+        *ret_refusal = bp_problem_say(BP_E_not_ready, "", "the plan %s is not derived yet", id);
+        return false;
+    }
+    *ret = place.id;
+    return true;
 }
 
 static struct bp_answer *with_superseded_by(struct bp_answer *answer, const struct bp_digest *id)
@@ -88,62 +120,14 @@ static struct bp_answer *get_plan(struct bp_service *service, const struct bp_di
 
 struct bp_answer *bp_service_plan_get(struct bp_service *service, const char *text)
 {
-    struct bp_digest id;
+    struct bp_plan_place place;
     struct bp_answer *answer;
-    if (!bp_service_find(service, BP_STORE_PLANS, text, &id, &answer))
+    if (!bp_plan_find(service, text, &place, &answer))
         return answer;
     struct bp_arena arena = {0};
-    struct bp_digest now = follow(service, &id, &arena);
-    answer = get_plan(service, &now, &arena);
-    if (!bp_digest_equal(&id, &now))
-        answer = with_superseded_by(answer, &now);
-    bp_arena_release(&arena);
-    return answer;
-}
-
-/* ---- Lists ---- */
-
-static int list_stored(struct bp_service *service, const struct bp_plan_query *query, struct bp_arena *arena,
-                       struct bp_store_plan_page *ret, struct bp_err *err)
-{
-    enum bp_store_plan_state state = BP_STORE_COMMITTED;
-    struct bp_store_plan_filter filter = {.model = query->model, .mode = query->mode};
-    if (query->state >= 0) {
-        /* Only finished plans are listed: those in flight have no place in the order yet. */
-        const char *name = bp_plan_state_names[query->state];
-        int known = 0;
-        while (bp_store_plan_state_names[known] && strcmp(bp_store_plan_state_names[known], name) != 0)
-            known++;
-        if (!bp_store_plan_state_names[known]) {
-            *ret = (struct bp_store_plan_page){0};
-            return 0;
-        }
-        state = (enum bp_store_plan_state)known;
-        filter.state = &state;
-    }
-    return bp_store_plan_list(service->store, &filter, query->limit, query->cursor, arena, ret, err);
-}
-
-struct bp_answer *bp_service_plan_list(struct bp_service *service, const struct bp_plan_query *query,
-                                       char ret_next[BP_STORE_CURSOR_TEXT])
-{
-    struct bp_arena arena = {0};
-    struct bp_store_plan_page page;
-    struct bp_err err = {0};
-    struct bp_buf body = {0};
-    struct bp_writer writer = {.out = &body, .any_order = true};
-    if (list_stored(service, query, &arena, &page, &err) == 0) {
-        bp_writer_object(&writer);
-        bp_writer_key(&writer, "plans");
-        bp_writer_array(&writer);
-        for (size_t i = 0; i < page.n; i++)
-            bp_record_write(&writer, &page.plans[i], false);
-        bp_writer_end(&writer);
-        bp_service_write_next(&writer, page.next);
-        bp_writer_end(&writer);
-        snprintf(ret_next, BP_STORE_CURSOR_TEXT, "%s", page.next);
-    }
-    struct bp_answer *answer = bp_service_written(&writer, 200, &err);
+    answer = get_plan(service, &place.id, &arena);
+    if (!bp_digest_equal(&place.id, &place.named))
+        answer = with_superseded_by(answer, &place.id);
     bp_arena_release(&arena);
     return answer;
 }
@@ -174,7 +158,7 @@ struct bp_answer *bp_service_trace(struct bp_service *service, const char *plan,
 {
     struct bp_errand errand = {.run = run_trace};
     struct bp_answer *refusal;
-    if (!bp_service_find(service, BP_STORE_PLANS, plan, &errand.plan, &refusal))
+    if (!bp_plan_find_finished(service, plan, &errand.plan, &refusal))
         return refusal;
     if (strlen(entity) >= sizeof errand.entity)
         return bp_problem_say(BP_E_invalid_id, "", "that is no entity's id");
@@ -218,8 +202,8 @@ struct bp_answer *bp_service_diff(struct bp_service *service, const char *a, con
 {
     struct bp_errand errand = {.run = run_diff};
     struct bp_answer *refusal;
-    if (!bp_service_find(service, BP_STORE_PLANS, a, &errand.plan, &refusal) ||
-        !bp_service_find(service, BP_STORE_PLANS, b, &errand.other, &refusal))
+    if (!bp_plan_find_finished(service, a, &errand.plan, &refusal) ||
+        !bp_plan_find_finished(service, b, &errand.other, &refusal))
         return refusal;
     return bp_errand_start(service, &errand, waiter);
 }

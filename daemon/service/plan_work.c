@@ -213,6 +213,20 @@ static int fill_outcome_text(struct bp_claim *claim, struct bp_err *err)
     return 0;
 }
 
+static struct bp_store_plan plan_row(const struct bp_claim *claim, enum bp_store_plan_state state)
+{
+    return (struct bp_store_plan){
+        .id = claim->id,
+        .state = state,
+        .created_at = claim->created_at,
+        .committed_at = bp_now_us(),
+        .model = claim->request.model.name,
+        .parameters = claim->parameters,
+        .mode = bp_mode_names[claim->request.workload.mode],
+        .request = {claim->request_text.data, claim->request_text.len},
+    };
+}
+
 static int fill_plan(struct bp_claim *claim, struct bp_store_packer *packer, struct bp_err *err)
 {
     static const enum bp_store_plan_state states[] = {
@@ -224,21 +238,12 @@ static int fill_plan(struct bp_claim *claim, struct bp_store_packer *packer, str
     if (fill_snapshots(result, packer, err) || fill_derivations(result, err) || fill_facts(result, err))
         return -1;
     struct bp_store_text facts = result->plan.facts;
-    result->plan = (struct bp_store_plan){
-        .id = claim->id,
-        .state = states[result->outcome.state],
-        .created_at = claim->created_at,
-        .committed_at = bp_now_us(),
-        .model = claim->request.model.name,
-        .parameters = claim->parameters,
-        .mode = bp_mode_names[claim->request.workload.mode],
-        .request = {claim->request_text.data, claim->request_text.len},
-        .facts = facts,
-        .snapshots = result->snapshots,
-        .n_snapshots = result->outcome.n_snapshots,
-        .derivations = result->derivations,
-        .n_derivations = result->outcome.n_derivations,
-    };
+    result->plan = plan_row(claim, states[result->outcome.state]);
+    result->plan.facts = facts;
+    result->plan.snapshots = result->snapshots;
+    result->plan.n_snapshots = result->outcome.n_snapshots;
+    result->plan.derivations = result->derivations;
+    result->plan.n_derivations = result->outcome.n_derivations;
     return fill_outcome_text(claim, err);
 }
 
@@ -306,6 +311,35 @@ static void submit(struct bp_claim *claim)
     bp_store_submit(claim->service->store, &claim->unit);
 }
 
+/* The plan that could not be derived, with nothing but why. */
+static int fill_failure(struct bp_claim *claim, const struct bp_err *why)
+{
+    struct bp_problems diagnostics = {0};
+    bp_plan_result_free(claim->result);
+    struct bp_plan_result *result = claim->result = calloc(1, sizeof *claim->result);
+    if (!result)
+        return -1;
+    struct bp_writer writer = {.out = &result->diagnostics, .any_order = true};
+    bp_problems_add(&diagnostics, why->code, why->path, "%s", why->message);
+    bp_plan_diagnostics_write(&writer, &diagnostics);
+    bool failed = bp_writer_finish(&writer, NULL) || diagnostics.out_of_memory;
+    bp_problems_release(&diagnostics);
+    result->plan = plan_row(claim, BP_STORE_FAILED);
+    result->plan.diagnostics = (struct bp_store_text){result->diagnostics.data, result->diagnostics.len};
+    return failed ? -1 : 0;
+}
+
+void bp_plan_store_failure(struct bp_claim *claim, const struct bp_err *err,
+                           void (*done)(struct bp_store_unit *unit, const struct bp_err *err))
+{
+    bp_metrics_count(claim->service->metrics, BP_COUNTER_PLANS_FAILED);
+    claim->change = (struct bp_store_job_change){.id = claim->id, .state = BP_STORE_JOB_FAILED, .at = bp_now_us()};
+    claim->unit = (struct bp_store_unit){.change = &claim->change, .done = done, .data = claim};
+    if (fill_failure(claim, err) == 0) /* without memory the job alone says that it failed */
+        claim->unit.plan = &claim->result->plan;
+    bp_store_submit(claim->service->store, &claim->unit);
+}
+
 /* On the writer: a durable job that could not be run is marked so. */
 static void failure_stored(struct bp_store_unit *unit, const struct bp_err *err)
 {
@@ -317,13 +351,14 @@ static void failure_stored(struct bp_store_unit *unit, const struct bp_err *err)
 static void fail(struct bp_claim *claim, const struct bp_err *err)
 {
     bp_log_err(BP_LOG_ERROR, "a plan could not be derived", err);
+    bool waited_for = bp_job_move(&claim->job, BP_JOB_FAILED);
+    if (waited_for && claim->attempt_counted) {
+        bp_plan_store_failure(claim, err, failure_stored);
+        return;
+    }
     bp_metrics_count(claim->service->metrics, BP_COUNTER_PLANS_FAILED);
-    if (!bp_job_move(&claim->job, BP_JOB_FAILED)) {
+    if (!waited_for) {
         bp_claims_discard(&claim->service->claims, claim);
-    } else if (claim->attempt_counted) {
-        claim->change = (struct bp_store_job_change){.id = claim->id, .state = BP_STORE_JOB_FAILED, .at = bp_now_us()};
-        claim->unit = (struct bp_store_unit){.change = &claim->change, .done = failure_stored, .data = claim};
-        bp_store_submit(claim->service->store, &claim->unit);
     } else {
         bp_plan_give_up(claim, err);
     }

@@ -53,13 +53,41 @@ static int end_job(struct bp_service *service, const struct bp_store_job_change 
     return 0;
 }
 
-static int give_up(struct bp_service *service, const struct bp_digest *id, const char *why, struct bp_err *err)
+static void say_given_up(const struct bp_digest *id, const char *why)
 {
     char text[BP_DIGEST_TEXT];
     bp_digest_format(id, text);
     bp_log(BP_LOG_WARNING, "a job is given up", BP_LOG_FIELDS(BP_LOG_TEXT("plan", text), BP_LOG_TEXT("why", why)));
+}
+
+/* One of which not even a plan can be made. */
+static int give_up(struct bp_service *service, const struct bp_digest *id, const char *why, struct bp_err *err)
+{
+    say_given_up(id, why);
     const struct bp_store_job_change change = {.id = *id, .state = BP_STORE_JOB_FAILED, .at = bp_now_us()};
     return end_job(service, &change, err);
+}
+
+/* On the writer. */
+static void given_up(struct bp_store_unit *unit, const struct bp_err *err)
+{
+    if (err)
+        bp_log_err(BP_LOG_ERROR, "a job could not be given up", err);
+    bp_claim_free(unit->data);
+}
+
+/* The failed plan says why. The claim is in no table: nobody can ask for it yet. */
+static int give_up_with_plan(struct bp_service *service, const struct bp_store_job *job,
+                             const struct bp_request *request, struct bp_arena *arena, struct bp_err *err)
+{
+    static const struct bp_err why = {.code = BP_E_internal, .message = "it was begun twice and never ended"};
+    struct bp_claim *claim = bp_claim_new(service, &job->id, request, arena, err);
+    if (!claim)
+        return -1;
+    claim->created_at = job->created_at;
+    say_given_up(&job->id, why.message);
+    bp_plan_store_failure(claim, &why, given_up);
+    return 0;
 }
 
 /* The claim of the job is there already: two jobs of older passes have come to one id. */
@@ -71,7 +99,8 @@ static int supersede(struct bp_service *service, const struct bp_digest *old, co
     return bp_digest_equal(old, by) ? 0 : end_job(service, &change, err);
 }
 
-static int take_up(struct bp_service *service, const struct bp_store_job *job, struct bp_err *err)
+/* Adds 1 to `*ret_taken` when the job will be run. */
+static int take_up(struct bp_service *service, const struct bp_store_job *job, uint64_t *ret_taken, struct bp_err *err)
 {
     struct bp_arena arena = {0};
     struct bp_request request;
@@ -80,13 +109,13 @@ static int take_up(struct bp_service *service, const struct bp_store_job *job, s
     struct bp_claim_view view;
     if (strcmp(job->kind, "plan") != 0)
         return give_up(service, &job->id, "its kind is not known", err);
-    if (job->attempts >= ATTEMPTS_MAX)
-        return give_up(service, &job->id, "it was begun twice and never ended", err);
     if (bp_service_job_request(job, &arena, &request, &wrong) || bp_pipeline_plan_id(&request, &id, &wrong)) {
         bp_arena_release(&arena);
         return wrong.code == BP_E_out_of_memory ? bp_fail(err, wrong.code, "", "%s", wrong.message)
                                                 : give_up(service, &job->id, wrong.message, err);
     }
+    if (job->attempts >= ATTEMPTS_MAX)
+        return give_up_with_plan(service, job, &request, &arena, err);
     struct bp_claim *claim = bp_claim_new(service, &id, &request, &arena, err);
     if (!claim)
         return -1;
@@ -97,6 +126,7 @@ static int take_up(struct bp_service *service, const struct bp_store_job *job, s
     }
     bp_claims_make_durable(&service->claims, claim, SIZE_MAX);
     bp_plan_accept(claim, bp_digest_equal(&id, &job->id) ? NULL : &job->id);
+    ++*ret_taken;
     return 0;
 }
 
@@ -110,11 +140,10 @@ int bp_service_recover(struct bp_service *service, struct bp_err *err)
         struct bp_store_job_page page;
         int failed = bp_store_jobs_unfinished(service->store, after, PAGE, &arena, &page, err);
         for (size_t i = 0; !failed && i < page.n; i++) {
-            failed = take_up(service, &page.jobs[i], err);
+            failed = take_up(service, &page.jobs[i], &taken, err);
             after = page.jobs[i].seq;
         }
         n = failed ? 0 : page.n;
-        taken += n;
         bp_arena_release(&arena);
         if (failed)
             return -1;

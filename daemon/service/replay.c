@@ -168,6 +168,9 @@ static int run(struct bp_errand *errand, struct bp_err *err)
         failed = bp_fail(err, BP_E_conflict, "", "the plan has no snapshots to compare with");
     if (!failed)
         failed = replay_plan(errand->service, &plan, &replay, err);
+    for (size_t i = 0; !failed && i < replay.n_stages; i++)
+        if (replay.stages[i].corrupt)
+            bp_snapshot_report_corrupt(errand->service, &replay.stages[i].expected);
     if (!failed)
         failed = write_stages(&replay, &errand->record, err);
     errand->replay = (struct bp_store_replay){
@@ -196,7 +199,7 @@ struct bp_answer *bp_service_replay_create(struct bp_service *service, const cha
     struct bp_errand errand = {.run = run_replay};
     struct bp_err err = {0};
     struct bp_answer *refusal;
-    if (!bp_service_find(service, BP_STORE_PLANS, plan, &errand.plan, &refusal))
+    if (!bp_plan_find_finished(service, plan, &errand.plan, &refusal))
         return refusal;
     if (bp_store_ready(service->store, &err))
         return bp_problem_of(&err, NULL);
@@ -223,29 +226,28 @@ struct bp_answer *bp_service_replay_get(struct bp_service *service, const char *
     return answer;
 }
 
-/* A plan that is not there has no list of replays either. */
-static int require_plan(struct bp_service *service, const struct bp_digest *id, struct bp_arena *arena,
+/* A plan that is not there has no list of replays either; one in flight has. */
+static int require_plan(struct bp_service *service, const struct bp_plan_place *place, struct bp_arena *arena,
                         struct bp_err *err)
 {
     struct bp_store_plan plan;
-    struct bp_claim_view view;
-    return bp_claims_view(&service->claims, id, &view) ? 0 : bp_store_plan_read(service->store, id, arena, &plan, err);
+    return place->in_flight ? 0 : bp_store_plan_read(service->store, &place->id, arena, &plan, err);
 }
 
 struct bp_answer *bp_service_replay_list(struct bp_service *service, const char *plan, size_t limit, const char *cursor,
                                          char ret_next[BP_STORE_CURSOR_TEXT])
 {
-    struct bp_digest id;
+    struct bp_plan_place place;
     struct bp_answer *answer;
-    if (!bp_service_find(service, BP_STORE_PLANS, plan, &id, &answer))
+    if (!bp_plan_find(service, plan, &place, &answer))
         return answer;
     struct bp_arena arena = {0};
     struct bp_store_replay_page page;
     struct bp_err err = {0};
     struct bp_buf body = {0};
     struct bp_writer writer = {.out = &body, .any_order = true};
-    if (require_plan(service, &id, &arena, &err) == 0 &&
-        bp_store_replay_list(service->store, &id, limit, cursor, &arena, &page, &err) == 0) {
+    if (require_plan(service, &place, &arena, &err) == 0 &&
+        bp_store_replay_list(service->store, &place.id, limit, cursor, &arena, &page, &err) == 0) {
         bp_writer_object(&writer);
         bp_writer_key(&writer, "replays");
         bp_writer_array(&writer);

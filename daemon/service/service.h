@@ -49,8 +49,8 @@ struct bp_answer *bp_service_plan_create(struct bp_service *service, const char 
 /* `id` as it stands in the URL: a digest or a prefix of one. */
 struct bp_answer *bp_service_plan_get(struct bp_service *service, const char *id);
 
-/* Which plans; NULL, or -1 for the state (of enum bp_plan_state): any. `ret_next` is the cursor of the next page or "".
- */
+/* Which plans; NULL: any. The state is of enum bp_plan_state, -1 for any finished one; those in flight are listed,
+ * without pages, when asked for. `ret_next` is the cursor of the next page or "". */
 struct bp_plan_query {
     int state;
     const char *model, *mode, *cursor;

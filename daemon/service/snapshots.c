@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "common/view/trace.h"
+#include "daemon/log.h"
 #include "daemon/service/internal.h"
 
 /* Whether the database's files changed is looked at no more often than this. */
@@ -29,11 +30,21 @@ static uint64_t files_version(struct bp_service *service)
     return service->version;
 }
 
+void bp_snapshot_report_corrupt(struct bp_service *service, const struct bp_digest *digest)
+{
+    char text[BP_DIGEST_TEXT];
+    bp_digest_format(digest, text);
+    bp_log(BP_LOG_ERROR, "a stored snapshot is corrupt", BP_LOG_FIELDS(BP_LOG_TEXT("digest", text)));
+    bp_metrics_count(service->metrics, BP_COUNTER_SNAPSHOTS_CORRUPT);
+}
+
 static struct bp_answer *read_snapshot(struct bp_service *service, const struct bp_digest *digest, uint64_t version)
 {
     struct bp_buf bytes = {0};
     struct bp_err err = {0};
     if (bp_store_snapshot_read(service->store, digest, &bytes, &err)) {
+        if (err.code == BP_E_snapshot_corrupt)
+            bp_snapshot_report_corrupt(service, digest);
         bp_cache_drop(&service->snapshots, digest);
         bp_buf_release(&bytes);
         return bp_problem_of(&err, NULL);
@@ -141,8 +152,12 @@ int bp_snapshots_decode(struct bp_service *service, const struct bp_store_plan *
 {
     *ret = (struct bp_trace_plan){0};
     for (size_t i = 0; i < plan->n_snapshots && i < BP_STAGE_N; i++) {
-        if (decode_one(service, &plan->snapshots[i], arena, &ret->ir[i], err))
-            return -1;
+        struct bp_err found = {0};
+        if (decode_one(service, &plan->snapshots[i], arena, &ret->ir[i], &found)) {
+            if (found.code == BP_E_snapshot_corrupt)
+                bp_snapshot_report_corrupt(service, &plan->snapshots[i].digest);
+            return bp_fail(err, found.code, found.path, "%s", found.message);
+        }
         ret->digest[i] = plan->snapshots[i].digest;
         ret->n++;
     }

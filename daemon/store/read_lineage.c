@@ -52,7 +52,7 @@ static int check_step(const struct walk *walk, int64_t from, int64_t to, struct 
     bool is_there = bp_query_row(&query) && bp_row_int(&query, 0) == to;
     if (bp_query_end(&query, err) < 0)
         return -1;
-    return is_there ? 0 : bp_fail(err, BP_E_invalid_query, "", "the cursor does not belong to this lineage");
+    return is_there ? 0 : bp_fail(err, BP_E_invalid_query, "/cursor", "the cursor does not belong to this lineage");
 }
 
 static int read_cursor(struct walk *walk, const char *cursor, struct bp_err *err)
@@ -70,7 +70,7 @@ static int read_cursor(struct walk *walk, const char *cursor, struct bp_err *err
             at += 1 + n;
         }
     }
-    return good ? 0 : bp_fail(err, BP_E_invalid_query, "", "the cursor is not one that this list gave");
+    return good ? 0 : bp_fail(err, BP_E_invalid_query, "/cursor", "the cursor is not one that this list gave");
 }
 
 /* ---- The walk ---- */

@@ -15,7 +15,7 @@ int bp_store_cursor_read(const char *cursor, int64_t from_start, int64_t *ret, s
     }
     size_t n = strlen(cursor);
     if (cursor[0] != 'p' || n < 2 || n > 16 || strspn(cursor + 1, "0123456789abcdef") != n - 1)
-        return bp_fail(err, BP_E_invalid_query, "", "the cursor is not one that this list gave");
+        return bp_fail(err, BP_E_invalid_query, "/cursor", "the cursor is not one that this list gave");
     *ret = strtoll(cursor + 1, NULL, 16);
     return 0;
 }

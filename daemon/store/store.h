@@ -229,6 +229,7 @@ int bp_store_find(struct bp_store *store, enum bp_store_kind kind, const char *t
 int bp_store_plan_read(struct bp_store *store, const struct bp_digest *id, struct bp_arena *arena,
                        struct bp_store_plan *ret, struct bp_err *err);
 
+/* Of a page. What is wrong with one that is handed in has the path "/cursor". */
 #define BP_STORE_CURSOR_TEXT 320
 
 /* Which finished plans; NULL is any. */
@@ -309,7 +310,7 @@ struct bp_store_job_page {
 };
 
 /* Queued and running jobs accepted after the one whose `seq` is `after` (0: all), first accepted first, at most
- * `limit`: what to take up at the start. Fewer than `limit` means these were the last. */
+ * `limit`. Fewer than `limit` means these were the last. */
 int bp_store_jobs_unfinished(struct bp_store *store, int64_t after, size_t limit, struct bp_arena *arena,
                              struct bp_store_job_page *ret, struct bp_err *err);
 

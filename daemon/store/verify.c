@@ -1,6 +1,8 @@
 /* The check of a whole file, which may be in use. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/store/internal.h"
 
@@ -66,7 +68,8 @@ int bp_store_verify(const char *path, void (*corrupt)(void *data, const struct b
     char *real = bp_store_real_path(path, err);
     if (!real)
         return -1;
-    int result = bp_store_schema(real, &version, err);
+    int result = access(real, F_OK) ? bp_fail(err, BP_E_storage_failed, "", "%s: %s", path, strerror(errno))
+                                    : bp_store_schema(real, &version, err);
     if (result == 0 && version != bp_store_schema_known())
         result = bp_fail(err, BP_E_storage_failed, "", "%s has schema %u, %u is needed: migrate it first", path,
                          version, bp_store_schema_known());

@@ -169,6 +169,18 @@ void server_start_and_kill(const struct server *at, unsigned us)
     server_kill(&other);
 }
 
+bool server_logged(const struct server *at, const char *text)
+{
+    char line[4096];
+    bool found = false;
+    FILE *file = fopen(at->log, "r");
+    ck_assert_ptr_nonnull(file);
+    while (!found && fgets(line, sizeof line, file))
+        found = strstr(line, text) != NULL;
+    fclose(file);
+    return found;
+}
+
 int server_refuses(const char *database, const char *log, const char *const *arguments)
 {
     struct server other = {.pid = fork()};

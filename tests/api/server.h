@@ -25,6 +25,9 @@ void server_start(struct server *ret, const char *const *arguments);
 /* Starts the daemon again on the database it had. */
 void server_restart(struct server *at, const char *const *arguments);
 
+/* Whether a line of the daemon's log has that text. */
+bool server_logged(const struct server *at, const char *text);
+
 /* SIGTERM; the daemon must end with status 0 and without a sanitizer's complaint. */
 void server_stop(struct server *at);
 void server_kill(struct server *at); /* SIGKILL, as a crash */

@@ -369,6 +369,11 @@ static const char *const usage_errors[][4] = {
     {"show", "a", "b", NULL},
     {"list", "--colour", "red", NULL},
     {"--no-such-option", "list", NULL},
+    {"--server", "https://127.0.0.1:7433", "passes", NULL},
+    {"--server", "ftp://127.0.0.1", "passes", NULL},
+    {"--server", "nonsense", "passes", NULL},
+    {"--server", "unix:", "passes", NULL},
+    {"--server", "http://", "passes", NULL},
 };
 
 START_TEST(test_cli__a_wrong_command_line_is_a_usage_error)

@@ -1,4 +1,5 @@
 /* Stored bytes that were altered are found by whoever reads them and by replay, and are never served as good. */
+#include <stdio.h>
 #include <string.h>
 #include <zstd.h>
 
@@ -104,6 +105,9 @@ static void expect_found(json_t *plan, size_t stage)
                   json_text(found));
     struct reply stored = http_get("/v1/replays/%s", text_at(replay, "/id"));
     expect_equal(stored.json, replay, "the stored verdict");
+    /* Who operates it learns of both. */
+    ck_assert_int_eq(server_metric("blueprint_snapshots_corrupt_total"), 2);
+    ck_assert(server_logged(&server, keep_text("\"a stored snapshot is corrupt\",\"digest\":\"%s\"", digest)));
 }
 
 /* The exit status of a look at the database from outside. */
@@ -117,6 +121,16 @@ START_TEST(test_corruption__what_was_not_altered_verifies_while_it_is_served)
 {
     plan_of(targeted(), 201);
     ck_assert_int_eq(verify(), 0);
+}
+END_TEST
+
+START_TEST(test_corruption__a_file_that_is_not_there_does_not_verify)
+{
+    static const char *const arguments[] = {"--verify", NULL};
+    struct server other = server;
+    snprintf(other.log, sizeof other.log, "%s/verify", server.directory);
+    ck_assert_int_eq(server_refuses(keep_text("%s/absent.db", server.directory), other.log, arguments), 1);
+    ck_assert(server_logged(&other, "No such file"));
 }
 END_TEST
 
@@ -193,6 +207,7 @@ Suite *suite_corruption(void)
     tcase_add_test(tcase, test_corruption__a_replay_of_no_plan_is_refused);
     tcase_add_test(tcase, test_corruption__a_rejected_plan_can_be_replayed);
     tcase_add_test(tcase, test_corruption__what_was_not_altered_verifies_while_it_is_served);
+    tcase_add_test(tcase, test_corruption__a_file_that_is_not_there_does_not_verify);
     tcase_add_loop_test(tcase, test_corruption__a_flipped_byte_of_the_stored_form_is_found, 0, 12);
     tcase_add_loop_test(tcase, test_corruption__a_changed_number_is_found_and_named, 0, 3);
     tcase_add_test(tcase, test_corruption__a_trace_does_not_read_altered_bytes);

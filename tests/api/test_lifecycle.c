@@ -111,6 +111,69 @@ START_TEST(test_lifecycle__what_was_accepted_is_finished_after_a_crash)
 }
 END_TEST
 
+START_TEST(test_lifecycle__what_was_begun_twice_is_given_up_and_says_so)
+{
+    const char *locations[2];
+    for (int i = 0; i < 2; i++) {
+        struct reply reply = post_async(request_number(i));
+        ck_assert_int_eq(reply.status, 202);
+        locations[i] = http_header(&reply, "location");
+        wait_for(locations[i]);
+    }
+    server_stop(&server);
+    server_sql(&server, keep_text("DELETE FROM plan_snapshots; DELETE FROM plan_derivations; DELETE FROM plans;"
+                                  "UPDATE jobs SET state = 'running', attempts = 1;"
+                                  "UPDATE jobs SET attempts = 2 WHERE id = x'%s'",
+                                  strchr(locations[0], ':') + 1));
+    server_restart(&server, NULL);
+    ck_assert_str_eq(text_at(wait_for(locations[1]), "/state"), "committed");
+    json_t *plan = wait_for(locations[0]);
+    ck_assert_str_eq(text_at(plan, "/state"), "failed");
+    ck_assert_str_eq(text_at(plan, "/diagnostics/0/code"), "internal");
+    ck_assert_str_eq(text_at(plan, "/diagnostics/0/path"), "");
+    struct reply list = http_get("/v1/plans?state=failed");
+    ck_assert_uint_eq(json_array_size(at(list.json, "/plans")), 1);
+    expect_equal(at(list.json, "/plans/0/diagnostics"), at(plan, "/diagnostics"), "the diagnostics listed");
+    ck_assert_int_eq(server_metric("blueprint_plans_failed_total"), 1);
+    ck_assert(server_logged(&server, "\"jobs taken up again\",\"jobs\":1}"));
+    plan_of(request_number(0), 201);
+}
+END_TEST
+
+/* Whatever the moment, a plan is finished or said to be in flight. */
+START_TEST(test_lifecycle__what_is_in_flight_is_listed_and_not_ready)
+{
+    static const char *locations[MANY];
+    server_stop(&server);
+    server_restart(&server, (const char *const[]){"--workers", "1", NULL});
+    for (int i = 0; i < MANY; i++) {
+        struct reply reply = post_async(request_number(i));
+        ck_assert_int_eq(reply.status, 202);
+        locations[i] = http_header(&reply, "location");
+    }
+    static const char *const states[] = {"queued", "running"};
+    for (size_t i = 0; i < 2; i++) {
+        struct reply list = http_get("/v1/plans?state=%s&limit=5", states[i]);
+        ck_assert_uint_le(json_array_size(at(list.json, "/plans")), 5);
+        ck_assert(json_is_null(at(list.json, "/next")));
+        for (size_t j = 0; j < json_array_size(at(list.json, "/plans")); j++)
+            ck_assert_str_eq(text_at(list.json, keep_text("/plans/%zu/state", j)), states[i]);
+    }
+    for (int i = 0; i < MANY; i++) {
+        struct reply reply = http_post(keep_text("%s/replays", locations[i]), NULL);
+        if (reply.status != 201)
+            expect_problem(&reply, 409, "not_ready");
+    }
+    for (int i = 0; i < MANY; i++)
+        wait_for(locations[i]);
+    struct reply none = http_get("/v1/plans?state=queued");
+    ck_assert_uint_eq(json_array_size(at(none.json, "/plans")), 0);
+    struct reply paged = http_get("/v1/plans?state=queued&cursor=p1");
+    ck_assert_int_eq(paged.status, 400);
+    expect_error(&paged, "/cursor", "invalid_query");
+}
+END_TEST
+
 /* In a child of its own, so that the requests are under way when the signal comes. */
 static pid_t post_many(void)
 {
@@ -165,14 +228,22 @@ START_TEST(test_lifecycle__a_second_daemon_on_the_database_is_refused)
     const char *alias = keep_text("%s/alias.db", server.directory);
     ck_assert_int_eq(symlink("blueprint.db", alias), 0);
     ck_assert_int_eq(server_refuses(alias, log, NULL), 1);
+    const char *link_path = keep_text("%s/link.db", server.directory);
+    ck_assert_int_eq(link(server.database, link_path), 0);
+    ck_assert_int_eq(server_refuses(link_path, log, NULL), 1);
     plan_of(request_number(0), 201);
 }
 END_TEST
 
 static const char *const bad_arguments[][3] = {
-    {"--no-such-option", NULL},    {"--workers", "0", NULL}, {"--listen", "nowhere", NULL},
-    {"--log-level", "loud", NULL}, {"--queue", NULL},        {"--config", "/nonexistent/file.ini", NULL},
+    {"--no-such-option", NULL},
+    {"--workers", "0", NULL},
+    {"--listen", "nowhere", NULL},
+    {"--log-level", "loud", NULL},
+    {"--queue", NULL},
+    {"--config", "/nonexistent/file.ini", NULL},
     {"--dry-run", NULL},
+    {"--migrate", "--verify", NULL},
 };
 
 START_TEST(test_lifecycle__a_bad_command_line_is_a_usage_error)
@@ -323,6 +394,8 @@ Suite *suite_lifecycle(void)
     tcase_add_test(tcase, test_lifecycle__a_preference_to_be_answered_at_once_is_honoured);
     tcase_add_test(tcase, test_lifecycle__a_preference_does_not_hide_a_bad_request);
     tcase_add_test(tcase, test_lifecycle__what_was_accepted_is_finished_after_a_crash);
+    tcase_add_test(tcase, test_lifecycle__what_was_begun_twice_is_given_up_and_says_so);
+    tcase_add_test(tcase, test_lifecycle__what_is_in_flight_is_listed_and_not_ready);
     tcase_add_loop_test(tcase, test_lifecycle__a_stop_while_busy_loses_nothing_that_was_answered, 0, 6);
     tcase_add_test(tcase, test_lifecycle__a_second_daemon_on_the_database_is_refused);
     tcase_add_loop_test(tcase, test_lifecycle__a_bad_command_line_is_a_usage_error, 0,

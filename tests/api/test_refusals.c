@@ -97,6 +97,7 @@ static const char *const required_keys[] = {
     "/workload/sequence_length",
     "/workload/micro_batch_size",
     "/workload/global_batch_size",
+    "/model/transformer/name",
     "/model/transformer/hidden_size",
     "/model/transformer/num_hidden_layers",
     "/model/transformer/num_attention_heads",
@@ -236,8 +237,14 @@ START_TEST(test_refusals__a_chunked_body_of_two_megabytes_is_too_large)
 }
 END_TEST
 
-static const char *const wrong_types[] = {"Content-Type: text/plain", "Content-Type: application/x-www-form-urlencoded",
-                                          "Content-Type: application/jsonp", "Content-Type:"};
+static const char *const wrong_types[] = {"Content-Type: text/plain",
+                                          "Content-Type: application/x-www-form-urlencoded",
+                                          "Content-Type: application/jsonp",
+                                          "Content-Type:",
+                                          "Content-Type: application/json; charset=utf-16",
+                                          "Content-Type: application/json; charset=\"latin1\"",
+                                          "Content-Type: application/json charset=utf-8",
+                                          "Content-Encoding: gzip"};
 
 START_TEST(test_refusals__a_body_that_is_not_called_json_is_refused)
 {

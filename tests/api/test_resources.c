@@ -108,6 +108,9 @@ START_TEST(test_resources__a_bad_query_is_refused)
 {
     struct reply reply = http_get("%s", bad_queries[_i]);
     expect_problem(&reply, 400, "invalid_query");
+    /* It names the parameter. */
+    const char *path = text_at(reply.json, "/errors/0/path"), *query = strchr(bad_queries[_i], '?') + 1;
+    ck_assert_msg(path[0] == '/' && path[1] && strncmp(path + 1, query, strlen(path + 1)) == 0, "%s", path);
 }
 END_TEST
 
@@ -299,11 +302,21 @@ START_TEST(test_resources__the_description_is_served_whole)
 }
 END_TEST
 
+#define SMUGGLED "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
 static const char *const bad_framing[] = {
     "GET /healthz HTTP/1.1\r\n\r\n", /* no Host */
     "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
     "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
     "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n{}",
+    "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n\r\n" SMUGGLED,
+    "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length: 0x22\r\n\r\n" SMUGGLED,
+    /* Folded over two lines (obs-fold): what follows would be a body to one reader and a request to another. */
+    "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n 34\r\n\r\n" SMUGGLED,
+    "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\t4\r\n\r\n" SMUGGLED,
+    "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length:\n 34\r\n\r\n" SMUGGLED,
+    "POST /v1/plans HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n chunked\r\n\r\n" SMUGGLED,
+    "POST /v1/plans HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n chunked\r\nContent-Length: 34\r\n\r\n" SMUGGLED,
     "GARBAGE\r\n\r\n",
     "GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n",
     "GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -315,6 +328,8 @@ START_TEST(test_resources__ambiguous_framing_is_refused)
     ck_assert_msg(*answer == '\0' || strncmp(answer, "HTTP/1.1 400", 12) == 0 ||
                       strncmp(answer, "HTTP/1.0 400", 12) == 0,
                   "%.300s", answer);
+    /* And nothing that follows is taken for a request. */
+    ck_assert_msg(!strstr(answer, "\"ok\""), "%.600s", answer);
     ck_assert_int_eq(http_get("/healthz").status, 200);
 }
 END_TEST

@@ -137,6 +137,11 @@ const char *answer_text(const struct bp_answer *answer, const char *key)
     return text;
 }
 
+bool answer_has(const struct bp_answer *answer, const char *text)
+{
+    return memmem(answer->body, answer->n, text, strlen(text)) != NULL;
+}
+
 const char *request_text(unsigned sequence_length, uint64_t memory_bytes)
 {
     static char text[1024], target[256];

@@ -48,6 +48,9 @@ void client_done(struct client *client);
  * the next call. */
 const char *answer_text(const struct bp_answer *answer, const char *key);
 
+/* Whether that text is in the answer's body. */
+bool answer_has(const struct bp_answer *answer, const char *text);
+
 /* A training request of llama-2-7b with that sequence length, and that much memory for its queue target (0: no target).
  */
 const char *request_text(unsigned sequence_length, uint64_t memory_bytes);

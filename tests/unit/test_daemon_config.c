@@ -196,6 +196,17 @@ START_TEST(test_config__flags_say_what_to_do_and_take_no_value)
 }
 END_TEST
 
+START_TEST(test_config__there_is_one_thing_to_do)
+{
+    read_config("--verify", "--verify", NULL, NULL, NULL);
+    ck_assert_int_eq(config.action, BP_ACTION_VERIFY);
+    ck_assert_uint_eq(problems.n, 0);
+    read_config("--migrate", "--dry-run", "--verify", NULL, NULL);
+    ck_assert_uint_eq(problems.n, 1);
+    expect_problem(0, "--verify", "second thing");
+}
+END_TEST
+
 START_TEST(test_config__help_names_every_option)
 {
     static const char *const options[] = {
@@ -228,6 +239,7 @@ Suite *suite_daemon_config(void)
     tcase_add_test(cases, test_config__a_path_too_long_for_a_socket_is_refused);
     tcase_add_test(cases, test_config__a_file_that_is_none_is_refused);
     tcase_add_test(cases, test_config__flags_say_what_to_do_and_take_no_value);
+    tcase_add_test(cases, test_config__there_is_one_thing_to_do);
     tcase_add_test(cases, test_config__help_names_every_option);
     suite_add_tcase(suite, cases);
     return suite;

@@ -37,6 +37,12 @@ START_TEST(test_head__ambiguous_framing_is_refused)
         {{"Host", "a"}, {"", "1"}},
         {{"Host", "a"}, {"X\x80", "1"}},
         {{"Host", "a"}, {"Content-Length", "-1"}},
+        {{"Host", "a"}, {"Content-Length", ""}},
+        {{"Host", "a"}, {"Content-Length39", ""}},
+        {{"Host", "a"}, {"content-length9", "3"}},
+        {{"Host", "a"}, {"Transfer-Encodingchunked", ""}},
+        {{"Host", "a"}, {"Content-Length", "39 "}},
+        {{"Host", "a"}, {"Content-Length", "0x27"}},
         {{"Host", "a"}, {"Content-Length", "1, 1"}},
         {{"Host", "a"}, {"Content-Length", ""}},
         {{"X", "a"}},
@@ -83,10 +89,33 @@ START_TEST(test_head__media_types)
 {
     ck_assert(bp_media_is_json("application/json"));
     ck_assert(bp_media_is_json("Application/JSON ; charset=utf-8"));
+    ck_assert(bp_media_is_json("application/json;charset=\"UTF-8\"; x=y"));
+    ck_assert(bp_media_is_json("application/json;"));
+    ck_assert(!bp_media_is_json("application/json; charset=utf-16"));
+    ck_assert(!bp_media_is_json("application/json; x=\"charset=utf-8\"; charset=latin1"));
+    ck_assert(!bp_media_is_json("application/json; charset=\"utf-8"));
+    ck_assert(!bp_media_is_json("application/json; charset"));
+    ck_assert(!bp_media_is_json("application/json charset=utf-8"));
     ck_assert(!bp_media_is_json("application/json-seq"));
     ck_assert(!bp_media_is_json("text/plain"));
     ck_assert(!bp_media_is_json(""));
     ck_assert(!bp_media_is_json(NULL));
+}
+END_TEST
+
+START_TEST(test_head__content_codings)
+{
+    static const struct {
+        const char *values[2];
+        bool encoded;
+    } rows[] = {{{NULL}, false}, {{"identity"}, false},      {{"Identity"}, false},       {{"gzip"}, true},
+                {{""}, true},    {{"identity, gzip"}, true}, {{"gzip", "identity"}, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct bp_head head = {0};
+        for (size_t j = 0; j < 2 && rows[i].values[j]; j++)
+            bp_head_add(&head, "Content-Encoding", rows[i].values[j]);
+        ck_assert_msg(bp_head_is_encoded(&head) == rows[i].encoded, "row %zu", i);
+    }
 }
 END_TEST
 
@@ -292,6 +321,7 @@ Suite *suite_http(void)
     tcase_add_test(head, test_head__plain_framing_is_taken);
     tcase_add_test(head, test_head__content_length_never_wraps);
     tcase_add_test(head, test_head__media_types);
+    tcase_add_test(head, test_head__content_codings);
     tcase_add_test(head, test_head__preferences);
     tcase_add_test(head, test_head__etags);
     tcase_add_test(target, test_target__segments_and_query_are_decoded_apart);

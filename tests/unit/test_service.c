@@ -325,10 +325,25 @@ START_TEST(test_durable__begun_twice_and_never_ended_is_failed)
                                       "UPDATE jobs SET state = 'running', attempts = 2");
     service_fixture_start(&fixture, QUEUE);
     wait_until(id, "failed");
+    ck_assert_uint_eq(service_fixture_count(&fixture, BP_COUNTER_PLANS_FAILED), 1);
     service_fixture_stop(&fixture);
     ck_assert_int_eq(store_fixture_int(&fixture.store, "SELECT count(*) FROM jobs WHERE state = 'failed'"), 1);
     service_fixture_start(&fixture, QUEUE);
     ck_assert_uint_eq(derived(), 1);
+    /* It says why, wherever it is looked for. */
+    struct bp_plan_query query = {.state = BP_PLAN_FAILED, .limit = 10};
+    char next[BP_STORE_CURSOR_TEXT];
+    struct bp_answer *got[] = {bp_service_plan_get(fixture.service, id),
+                               bp_service_plan_list(fixture.service, &query, next)};
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert(answer_has(got[i], id));
+        ck_assert(answer_has(got[i], "\"code\":\"internal\""));
+        ck_assert(answer_has(got[i], "\"message\":\"it was begun twice and never ended\""));
+        bp_answer_unref(got[i]);
+    }
+    /* The next who asks has it tried again. */
+    ck_assert_int_eq(post(request_text(1024, 0), NULL), 201);
+    ck_assert_str_eq(state_of(id), "committed");
 }
 END_TEST
 
@@ -352,6 +367,22 @@ START_TEST(test_durable__whose_passes_changed_is_answered_at_its_old_id)
     struct bp_answer *answer = bp_service_plan_get(fixture.service, old);
     ck_assert_str_eq(answer_text(answer, "superseded_by"), id);
     ck_assert_str_eq(answer_text(answer, "id"), id);
+    bp_answer_unref(answer);
+    /* It stands for the new one wherever a plan is named. */
+    client_begin(&client);
+    client_take(&client, bp_service_replay_create(fixture.service, old, &client.waiter));
+    client_wait(&client);
+    ck_assert_int_eq(client.answer->status, 201);
+    ck_assert_str_eq(answer_text(client.answer, "plan"), id);
+    client_done(&client);
+    client_begin(&client);
+    client_take(&client, bp_service_diff(fixture.service, old, id, &client.waiter));
+    client_wait(&client);
+    ck_assert_int_eq(client.answer->status, 200);
+    client_done(&client);
+    char next[BP_STORE_CURSOR_TEXT];
+    answer = bp_service_replay_list(fixture.service, old, 10, NULL, next);
+    ck_assert(answer_has(answer, id));
     bp_answer_unref(answer);
 }
 END_TEST
@@ -393,6 +424,7 @@ START_TEST(test_snapshot__kept_in_memory_is_checked_again_once_the_file_changed)
     ck_assert_int_eq(answer->status, 500);
     ck_assert_str_eq(answer_text(answer, "code"), "snapshot_corrupt");
     bp_answer_unref(answer);
+    ck_assert_uint_eq(service_fixture_count(&fixture, BP_COUNTER_SNAPSHOTS_CORRUPT), 1);
 }
 END_TEST
 
