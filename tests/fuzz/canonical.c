@@ -55,8 +55,11 @@ static uint32_t code_point(struct source *source)
 
 static struct units string_of(struct source *source)
 {
-    struct units units = {must(calloc((size_t)(source->end - source->at) + 1, sizeof(uint16_t))), 0};
-    source->at++;
+    const char *end = ++source->at;
+    while (*end != '"')
+        end += *end == '\\' ? 2 : 1;
+    /* A byte is at most one unit. */
+    struct units units = {must(calloc((size_t)(end - source->at) + 1, sizeof(uint16_t))), 0};
     while (*source->at != '"') {
         uint32_t point;
         if (*source->at == '\\') {
