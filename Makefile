@@ -39,7 +39,8 @@ COVERAGE_LEAST = 95
 
 COMMON_PKGS = jansson nettle
 DAEMON_PKGS = libmicrohttpd sqlite3 libzstd inih libsystemd
-CLIENT_PKGS = libcurl
+# yaml is of the importers in common/request, which the client alone calls.
+CLIENT_PKGS = libcurl yaml-0.1
 TEST_PKGS = check
 ALL_PKGS = $(COMMON_PKGS) $(DAEMON_PKGS) $(CLIENT_PKGS) $(TEST_PKGS)
 

@@ -12,6 +12,7 @@
 
 #include "client/http.h"
 #include "common/base/buf.h"
+#include "common/request/import_peer.h"
 
 enum bp_exit {
     BP_EXIT_YES = 0,
@@ -58,6 +59,9 @@ enum bp_exit bp_run_call(const struct bp_invocation *invocation);
 enum bp_exit bp_run_plan(const struct bp_invocation *invocation);
 enum bp_exit bp_run_show(const struct bp_invocation *invocation);
 enum bp_exit bp_run_snapshot(const struct bp_invocation *invocation);
+enum bp_exit bp_run_fit(const struct bp_invocation *invocation);
+enum bp_exit bp_run_capacity(const struct bp_invocation *invocation);
+enum bp_exit bp_run_model(const struct bp_invocation *invocation);
 
 enum bp_exit bp_print_plan(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_plans(struct bp_buf *out, const json_t *answer);
@@ -68,6 +72,20 @@ enum bp_exit bp_print_replay(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_diff(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_passes(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_models(struct bp_buf *out, const json_t *answer);
+enum bp_exit bp_print_capacity(struct bp_buf *out, const json_t *answer); /* in GiB */
+enum bp_exit bp_print_model_explained(struct bp_buf *out, const json_t *answer);
+
+/* All of a file, or of standard input for "-", whose name in messages goes to `ret_name`. Complains. */
+enum bp_exit bp_file_read(const char *path, struct bp_buf *ret, const char **ret_name);
+
+/* The request that the invocation's files are: FILE as it stands or, with --from, made of what another program reads
+ * (common/request/import_peer.h), what that leaves over going to standard error, a line each. Complains. */
+enum bp_exit bp_request_of_files(const struct bp_invocation *invocation, enum bp_peer_form form, struct bp_buf *ret,
+                                 const char **ret_name);
+
+/* Makes `call` with that request, and prints the answer. */
+enum bp_exit bp_run_request(const struct bp_invocation *invocation, const struct bp_invocation *call,
+                            enum bp_peer_form form);
 
 /* Sends the command's request (`body` NULL: none). BP_EXIT_YES and an answer to release, whatever its HTTP status; else
  * the reason was printed. */

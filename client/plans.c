@@ -28,24 +28,37 @@ static enum bp_exit read_request(FILE *file, const char *name, struct bp_buf *re
     return BP_EXIT_YES;
 }
 
-enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
+enum bp_exit bp_file_read(const char *path, struct bp_buf *ret, const char **ret_name)
 {
-    const char *name = invocation->arguments[0];
-    bool is_stdin = strcmp(name, "-") == 0;
-    FILE *file = is_stdin ? stdin : fopen(name, "rb");
+    bool is_stdin = strcmp(path, "-") == 0;
+    FILE *file = is_stdin ? stdin : fopen(path, "rb");
     if (!file)
-        return bp_complain(BP_EXIT_USAGE, "cannot read %s: %s", name, strerror(errno));
-    if (is_stdin)
-        name = "<stdin>";
-    struct bp_buf body = {0};
-    enum bp_exit status = read_request(file, name, &body);
+        return bp_complain(BP_EXIT_USAGE, "cannot read %s: %s", path, strerror(errno));
+    *ret_name = is_stdin ? "<stdin>" : path;
+    enum bp_exit status = read_request(file, *ret_name, ret);
     if (!is_stdin)
         fclose(file);
+    return status;
+}
+
+enum bp_exit bp_run_request(const struct bp_invocation *invocation, const struct bp_invocation *call,
+                            enum bp_peer_form form)
+{
+    const char *name;
+    struct bp_buf body = {0};
+    enum bp_exit status = bp_request_of_files(invocation, form, &body, &name);
     struct bp_reply answer = {0};
     if (status == BP_EXIT_YES)
-        status = bp_invocation_call(invocation, &body, &answer);
+        status = bp_invocation_call(call, &body, &answer);
     bp_buf_release(&body);
-    return status != BP_EXIT_YES ? status : bp_reply_print(invocation, &answer, name);
+    return status != BP_EXIT_YES ? status : bp_reply_print(call, &answer, name);
+}
+
+enum bp_exit bp_run_plan(const struct bp_invocation *invocation)
+{
+    struct bp_invocation call = *invocation;
+    call.n_options = 0; /* they say how the request is made */
+    return bp_run_request(invocation, &call, BP_PEER_PLAN);
 }
 
 /* The digest of one stage of a plan into `ret`. Complains. */

@@ -231,8 +231,8 @@ static int prepare(struct run *run, struct bp_err *err)
         bp_request_fingerprints(run->request, &outcome->fingerprints, err) < 0)
         return -1;
     if (bp_model_parameters(&run->request->model, &outcome->parameters, &found) < 0 ||
-        bp_symbols_of(&run->request->model, &run->request->workload, &run->request->strategy, &run->symbols, &found) <
-            0)
+        bp_symbols_of(&run->request->model, 0, &run->request->workload, &run->request->strategy, &run->symbols,
+                      &found) < 0)
         return diagnose(outcome, &found, err);
     return 0;
 }
@@ -424,7 +424,7 @@ int bp_pipeline_replay(const char *request, size_t n_request, const struct bp_st
     } else {
         struct replaying replaying = {.request = &parsed, .arena = &arena};
         if (bp_request_fingerprints(&parsed, &replaying.fingerprints, err) == 0 &&
-            bp_symbols_of(&parsed.model, &parsed.workload, &parsed.strategy, &replaying.symbols, err) == 0)
+            bp_symbols_of(&parsed.model, 0, &parsed.workload, &parsed.strategy, &replaying.symbols, err) == 0)
             result = replay_stages(&replaying, stored, n_stored, ret, err);
     }
     json_decref(json);

@@ -20,6 +20,7 @@ pkg-config --exists libzstd;libzstd-dev
 pkg-config --exists inih;libinih-dev
 pkg-config --exists libsystemd;libsystemd-dev
 pkg-config --exists libcurl;libcurl4-gnutls-dev
+pkg-config --exists yaml-0.1;libyaml-dev
 pkg-config --exists check;check
 '
 # The fuzzers want clang with its runtime; the long tests valgrind as well.

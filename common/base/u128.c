@@ -2,6 +2,12 @@
 
 #include <string.h>
 
+/* Most numbers fit in 64 bits, where products cannot overflow and divisions are the machine's. */
+static bool narrow(bp_u128 a, bp_u128 b)
+{
+    return (uint64_t)((a | b) >> 64) == 0;
+}
+
 bp_u128 bp_add(struct bp_calc *calc, bp_u128 a, bp_u128 b)
 {
     bp_u128 result;
@@ -19,17 +25,28 @@ bp_u128 bp_sub(struct bp_calc *calc, bp_u128 a, bp_u128 b)
 bp_u128 bp_mul(struct bp_calc *calc, bp_u128 a, bp_u128 b)
 {
     bp_u128 result;
+    if (narrow(a, b))
+        return a * b;
     calc->overflow |= __builtin_mul_overflow(a, b, &result);
     return result;
 }
 
+static bp_u128 divide(bp_u128 a, bp_u128 b, bool *ret_even)
+{
+    if (narrow(a, b)) {
+        *ret_even = (uint64_t)a % (uint64_t)b == 0;
+        return (uint64_t)a / (uint64_t)b;
+    }
+    *ret_even = a % b == 0;
+    return a / b;
+}
+
 bp_u128 bp_div(struct bp_calc *calc, bp_u128 a, bp_u128 b)
 {
-    if (b == 0 || a % b != 0) {
-        calc->inexact = true;
-        return 0;
-    }
-    return a / b;
+    bool even = false;
+    bp_u128 quotient = b ? divide(a, b, &even) : 0;
+    calc->inexact |= !even;
+    return even ? quotient : 0;
 }
 
 bp_u128 bp_div_ceil(struct bp_calc *calc, bp_u128 a, bp_u128 b)
@@ -38,7 +55,9 @@ bp_u128 bp_div_ceil(struct bp_calc *calc, bp_u128 a, bp_u128 b)
         calc->inexact = true;
         return 0;
     }
-    return a / b + (a % b != 0);
+    bool even;
+    bp_u128 quotient = divide(a, b, &even);
+    return quotient + !even;
 }
 
 bp_u128 bp_product(struct bp_calc *calc, const bp_u128 *factors, size_t n)

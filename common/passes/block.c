@@ -31,13 +31,15 @@ struct bp_row_work bp_row_work(struct bp_calc *calc, bp_u128 operations, bp_u128
     return bp_row_work_bytes(calc, operations, bp_mul(calc, read, e), bp_mul(calc, write, e));
 }
 
-struct bp_row_work bp_row_collective(struct bp_calc *calc, const struct bp_symbols *s, enum bp_collective collective)
+struct bp_row_work bp_row_collective(struct bp_calc *calc, const struct bp_symbols *s, enum bp_collective collective,
+                                     bp_u128 n, bp_u128 ranks)
 {
     if (collective == BP_COLLECTIVE_NONE)
         return (struct bp_row_work){0};
-    bp_u128 M = bp_mul(calc, s->X, s->e), part = bp_div(calc, M, s->t);
     bool gathers = collective == BP_COLLECTIVE_ALL_GATHER, scatters = collective == BP_COLLECTIVE_REDUCE_SCATTER;
-    bp_u128 operations = gathers ? 0 : bp_div(calc, bp_mul(calc, s->X, bp_sub(calc, s->t, 1)), s->t);
+    bool reduces = collective == BP_COLLECTIVE_ALL_REDUCE || scatters;
+    bp_u128 M = bp_mul(calc, n, s->e), part = gathers || scatters ? bp_div(calc, M, ranks) : M;
+    bp_u128 operations = reduces ? bp_div(calc, bp_mul(calc, n, bp_sub(calc, ranks, 1)), ranks) : 0;
     struct bp_row_work work = bp_row_work_bytes(calc, operations, gathers ? part : M, scatters ? part : M);
     work.collective = collective;
     work.work.message = bp_bytes(calc, M);

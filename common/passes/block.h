@@ -9,7 +9,7 @@
 
 #include "common/passes/pass.h"
 
-enum { BP_ROWS_MAX = 32, BP_ROW_INPUTS_MAX = 2, BP_BLOCK_INPUT = BP_ROWS_MAX };
+enum { BP_ROWS_MAX = 48, BP_ROW_INPUTS_MAX = 2, BP_BLOCK_INPUT = BP_ROWS_MAX };
 
 /* What the activation gradient of a row needs again, when it was not kept but can be made again. */
 enum bp_operands { BP_NEEDS_NOTHING, BP_NEEDS_INPUTS, BP_NEEDS_ITSELF };
@@ -38,6 +38,10 @@ struct bp_row {
     struct bp_bytes activation; /* A */
     struct bp_bytes output;     /* O */
     bool keeps_activation, keeps_output, owns_activation;
+    struct bp_bytes scores_in_activation, scores_in_output; /* what of A and O a tiled attention never materialises */
+    bool bias;                                              /* P includes one per output column */
+    bool expert;     /* of the local experts: replicated over fewer ranks than the rest */
+    uint64_t copies; /* of its weight: local experts; 1 */
     struct bp_tensor_shape parameter_shape, output_shape; /* global */
     struct bp_effect effect;
     bool writes_kv_cache; /* its output is the KV cache */
@@ -61,10 +65,10 @@ struct bp_row_work bp_row_work(struct bp_calc *calc, bp_u128 operations, bp_u128
 /* The same with reads and writes in bytes. */
 struct bp_row_work bp_row_work_bytes(struct bp_calc *calc, bp_u128 operations, bp_u128 read, bp_u128 write);
 
-/* A collective over the tensor group (docs/formulas.md, "Collectives"): payload M = X*e, X(t-1)/t operations if it
- * reduces. */
+/* A collective of `n` elements over `ranks` (docs/formulas.md, "Collectives"): payload M = n*e, n(ranks-1)/ranks
+ * operations if it reduces. */
 struct bp_row_work bp_row_collective(struct bp_calc *calc, const struct bp_symbols *symbols,
-                                     enum bp_collective collective);
+                                     enum bp_collective collective, bp_u128 n, bp_u128 ranks);
 
 /* The distributed snapshot of a block. -1: quantity_overflow, out_of_memory, internal. */
 int bp_block_distribute(const struct bp_pass_input *input, const char *rule, const struct bp_block *block,

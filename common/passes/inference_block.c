@@ -78,7 +78,7 @@ static uint32_t add_half_end(struct builder *b, const char *all_reduce, const ch
     if (b->s->t > 1) {
         struct bp_row *row = bp_block_add(b->block, all_reduce, BP_ENGINE_COLLECTIVE);
         bp_row_reads(row, input);
-        row->forward = bp_row_collective(&b->calc, b->s, BP_COLLECTIVE_ALL_REDUCE);
+        row->forward = bp_row_collective(&b->calc, b->s, BP_COLLECTIVE_ALL_REDUCE, b->Y, b->s->t);
         row->output_shape = b->block->boundary;
         input = bp_block_last(b->block);
     }

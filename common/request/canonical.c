@@ -48,10 +48,22 @@ void bp_workload_write(struct bp_writer *writer, const struct bp_workload *workl
     bp_writer_end(writer);
 }
 
+static void write_pipeline_layers(struct bp_writer *writer, const struct bp_strategy *strategy)
+{
+    if (strategy->n_pipeline_layers == 0)
+        return;
+    bp_writer_key(writer, "pipeline_layers");
+    bp_writer_array(writer);
+    for (uint32_t i = 0; i < strategy->n_pipeline_layers; i++)
+        bp_writer_uint(writer, strategy->pipeline_layers[i]);
+    bp_writer_end(writer);
+}
+
 static void write_training_strategy(struct bp_writer *writer, const struct bp_strategy *strategy)
 {
     enum bp_schedule schedule = strategy->pipeline_parallel > 1 ? BP_SCHEDULE_1F1B : BP_SCHEDULE_NONE;
     write_uint_but(writer, "data_parallel", strategy->data_parallel, 1);
+    write_pipeline_layers(writer, strategy);
     write_uint_but(writer, "pipeline_parallel", strategy->pipeline_parallel, 1);
     if (strategy->pipeline_schedule != schedule)
         write_word(writer, "pipeline_schedule", bp_schedule_names[strategy->pipeline_schedule]);
@@ -71,6 +83,7 @@ void bp_strategy_write(struct bp_writer *writer, const struct bp_strategy *strat
     if (mode == BP_MODE_TRAINING) {
         write_training_strategy(writer, strategy);
     } else {
+        write_pipeline_layers(writer, strategy);
         write_uint_but(writer, "pipeline_parallel", strategy->pipeline_parallel, 1);
         write_uint_but(writer, "replicas", strategy->replicas, 1);
         write_uint_but(writer, "tensor_parallel", strategy->tensor_parallel, 1);

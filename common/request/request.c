@@ -28,14 +28,17 @@ static const char *const workload_keys[][10] = {
                      "phase", "batch_size", "context_length"},
 };
 
-static const char *const strategy_keys[][12] = {
+/* Keys that a job's strategy has beside. */
+static const char *const job_strategy_keys[] = {"context_parallel", "expert_parallel", "expert_tensor_parallel", NULL};
+
+static const char *const strategy_keys[][13] = {
     [READ_TRAINING] = {"tensor_parallel", "pipeline_parallel", "data_parallel", "sequence_parallel", "recompute",
                        "recompute_all_gather", "recompute_activation", "pipeline_schedule", "virtual_stages",
-                       "zero_stage"},
-    [READ_INFERENCE] = {"tensor_parallel", "pipeline_parallel", "replicas"},
+                       "zero_stage", "pipeline_layers"},
+    [READ_INFERENCE] = {"tensor_parallel", "pipeline_parallel", "pipeline_layers", "replicas"},
     [READ_EITHER] = {"tensor_parallel", "pipeline_parallel", "data_parallel", "sequence_parallel", "recompute",
                      "recompute_all_gather", "recompute_activation", "pipeline_schedule", "virtual_stages",
-                     "zero_stage", "replicas"},
+                     "zero_stage", "pipeline_layers", "replicas"},
 };
 
 static uint64_t read_size(const struct bp_reader *reader, const char *key, bool required)
@@ -114,13 +117,57 @@ static void read_training_strategy(const struct bp_reader *reader, struct bp_str
     strategy->zero_stage = bp_reader_uint(reader, "zero_stage", 0, 3, 0);
 }
 
-static void strategy_read(const struct bp_reader *reader, enum reading reading, struct bp_strategy *ret)
+static void read_pipeline_layers(const struct bp_reader *reader, struct bp_strategy *strategy)
 {
-    struct bp_strategy strategy = {.data_parallel = 1, .virtual_stages = 1, .replicas = 1};
-    bp_reader_refuse_unknown(reader, strategy_keys[reading]);
+    static const char key[] = "pipeline_layers";
+    const json_t *runs = bp_reader_get(reader, key, false), *run;
+    size_t i;
+    if (!runs)
+        return;
+    if (!json_is_array(runs) || json_array_size(runs) == 0 || json_array_size(runs) > BP_RUNS_MAX) {
+        bp_reader_problem(reader, json_is_array(runs) ? BP_E_out_of_range : BP_E_wrong_type, key,
+                          "must be an array of 1 to %d numbers of layers", BP_RUNS_MAX);
+        return;
+    }
+    json_array_foreach(runs, i, run) {
+        json_int_t layers = json_integer_value(run);
+        if (!json_is_integer(run))
+            bp_reader_problem(reader, BP_E_wrong_type, key, "run %zu must be an integer", i);
+        else if (layers < 0 || layers > UINT16_MAX)
+            bp_reader_problem(reader, BP_E_out_of_range, key, "run %zu must be between 0 and %d", i, UINT16_MAX);
+        else
+            strategy->pipeline_layers[i] = (uint16_t)layers;
+    }
+    strategy->n_pipeline_layers = (uint32_t)json_array_size(runs);
+}
+
+static void refuse_unknown_strategy(const struct bp_reader *reader, enum reading reading, bool job)
+{
+    const char *known[sizeof strategy_keys[0] / sizeof *strategy_keys[0] + 4], **end = known;
+    for (const char *const *key = strategy_keys[reading]; *key; key++)
+        *end++ = *key;
+    for (const char *const *key = job_strategy_keys; job && *key; key++)
+        *end++ = *key;
+    *end = NULL;
+    bp_reader_refuse_unknown(reader, known);
+}
+
+static void strategy_read(const struct bp_reader *reader, enum reading reading, bool job, struct bp_strategy *ret)
+{
+    struct bp_strategy strategy = {
+        .data_parallel = 1, .virtual_stages = 1, .context_parallel = 1, .expert_parallel = 1, .replicas = 1};
+    refuse_unknown_strategy(reader, reading, job);
     strategy.tensor_parallel = read_degree(reader, "tensor_parallel", BP_TENSOR_PARALLEL_MAX);
     strategy.pipeline_parallel = read_degree(reader, "pipeline_parallel", BP_JSON_INT_MAX);
+    strategy.expert_tensor_parallel = strategy.tensor_parallel;
     strategy.pipeline_schedule = default_schedule(&strategy);
+    read_pipeline_layers(reader, &strategy);
+    if (job) {
+        strategy.context_parallel = read_degree(reader, "context_parallel", BP_JSON_INT_MAX);
+        strategy.expert_parallel = read_degree(reader, "expert_parallel", BP_JSON_INT_MAX);
+        if (bp_reader_get(reader, "expert_tensor_parallel", false))
+            strategy.expert_tensor_parallel = read_degree(reader, "expert_tensor_parallel", BP_TENSOR_PARALLEL_MAX);
+    }
     if (reading != READ_INFERENCE)
         read_training_strategy(reader, &strategy);
     if (reading != READ_TRAINING)
@@ -130,7 +177,7 @@ static void strategy_read(const struct bp_reader *reader, enum reading reading, 
 
 void bp_strategy_read(const struct bp_reader *reader, enum bp_mode mode, struct bp_strategy *ret)
 {
-    strategy_read(reader, mode == BP_MODE_TRAINING ? READ_TRAINING : READ_INFERENCE, ret);
+    strategy_read(reader, mode == BP_MODE_TRAINING ? READ_TRAINING : READ_INFERENCE, false, ret);
 }
 
 static void read_target(const struct bp_reader *request, struct bp_request *ret)
@@ -160,7 +207,7 @@ static void read_deployment(const struct bp_reader *request, struct bp_request *
 /* What the checks between values see. */
 struct check {
     const struct bp_request *request;
-    const struct bp_config *config;
+    uint64_t position_offset;
     struct bp_problems *problems;
 };
 
@@ -176,21 +223,59 @@ static void check_divides(const struct check *check, const char *path, const cha
                     divisor_what, divisor_text);
 }
 
-static void check_tensor_parallel(const struct check *check)
+static void check_kind_tensor_parallel(const struct check *check, const struct bp_kind *kind)
 {
     static const char path[] = "/strategy/tensor_parallel", degree[] = "tensor_parallel";
-    const struct bp_model *model = &check->request->model;
-    uint64_t t = check->request->strategy.tensor_parallel, k = model->kinds[0].num_key_value_heads;
-    check_divides(check, path, "hidden_size", model->hidden_size, degree, t);
-    check_divides(check, path, "intermediate_size", model->kinds[0].intermediate_size, degree, t);
-    check_divides(check, path, "num_attention_heads", model->kinds[0].num_attention_heads, degree, t);
+    uint64_t t = check->request->strategy.tensor_parallel, k = kind->num_key_value_heads;
+    check_divides(check, path, "intermediate_size", kind->intermediate_size, degree, t);
+    check_divides(check, path, "the shared experts' width", kind->shared_intermediate_size, degree, t);
+    check_divides(check, path, "num_attention_heads", kind->num_attention_heads, degree, t);
     if (k && t && k % t != 0 && t % k != 0)
         bp_problems_add(check->problems, BP_E_not_divisible, path,
                         "neither num_key_value_heads %llu nor tensor_parallel %llu is divisible by the other",
                         (unsigned long long)k, (unsigned long long)t);
-    if (check->request->strategy.sequence_parallel)
-        check_divides(check, "/workload/sequence_length", "sequence_length", check->request->workload.sequence_length,
-                      degree, t);
+}
+
+/* Experts have degrees of their own: expert_parallel divides their number, expert_tensor_parallel their width, both
+ * together the ranks. Pairs are counted on a rank's part of the sequence. */
+static void check_experts(const struct check *check, const struct bp_kind *kind)
+{
+    static const char path[] = "/strategy/expert_parallel", width_path[] = "/strategy/expert_tensor_parallel";
+    const struct bp_strategy *strategy = &check->request->strategy;
+    bool training = check->request->workload.mode == BP_MODE_TRAINING;
+    bp_u128 copies = training ? (bp_u128)strategy->context_parallel * strategy->data_parallel : strategy->replicas;
+    if (!kind->num_experts)
+        return;
+    check_divides(check, path, "the number of experts", kind->num_experts, "expert_parallel",
+                  strategy->expert_parallel);
+    check_divides(check, width_path, "the experts' width", kind->expert_intermediate_size, "expert_tensor_parallel",
+                  strategy->expert_tensor_parallel);
+    check_divides(check, path,
+                  training ? "tensor_parallel * context_parallel * data_parallel" : "tensor_parallel * replicas",
+                  strategy->tensor_parallel * copies, "expert_parallel * expert_tensor_parallel",
+                  (bp_u128)strategy->expert_parallel * strategy->expert_tensor_parallel);
+    if (training && strategy->tensor_parallel > 1 && !strategy->sequence_parallel)
+        bp_problems_add(check->problems, BP_E_conflict, "/strategy/sequence_parallel",
+                        "experts under tensor parallelism need sequence parallelism");
+}
+
+static void check_tensor_parallel(const struct check *check)
+{
+    static const char path[] = "/strategy/tensor_parallel", sequence_path[] = "/workload/sequence_length";
+    const struct bp_model *model = &check->request->model;
+    const struct bp_strategy *strategy = &check->request->strategy;
+    uint64_t t = strategy->tensor_parallel, cp = strategy->context_parallel,
+             S = check->request->workload.sequence_length;
+    check_divides(check, path, "hidden_size", model->hidden_size, "tensor_parallel", t);
+    for (uint32_t i = 0; i < model->n_kinds; i++) {
+        check_kind_tensor_parallel(check, &model->kinds[i]);
+        check_experts(check, &model->kinds[i]);
+    }
+    if (cp > 1)
+        check_divides(check, sequence_path, "sequence_length", S, "2 * context_parallel", 2 * (bp_u128)cp);
+    if (strategy->sequence_parallel && t > 1 && cp && S % cp == 0)
+        check_divides(check, sequence_path, cp > 1 ? "sequence_length / context_parallel" : "sequence_length", S / cp,
+                      "tensor_parallel", t);
 }
 
 static void check_schedule(const struct check *check)
@@ -209,8 +294,29 @@ static void check_schedule(const struct check *check)
                         "more than one virtual stage needs the interleaved schedule");
 }
 
+/* Runs dealt by hand: one for each chunk of each stage, all of the model's layers together. */
+static void check_dealt_layers(const struct check *check)
+{
+    static const char path[] = "/strategy/pipeline_layers";
+    const struct bp_strategy *strategy = &check->request->strategy;
+    uint64_t layers = check->request->model.num_hidden_layers, sum = 0;
+    bp_u128 runs = (bp_u128)strategy->pipeline_parallel * strategy->virtual_stages;
+    for (uint32_t i = 0; i < strategy->n_pipeline_layers; i++)
+        sum += strategy->pipeline_layers[i];
+    if (runs && runs != strategy->n_pipeline_layers)
+        bp_problems_add(check->problems, BP_E_conflict, path,
+                        "%u runs are not pipeline_parallel * virtual_stages of them", strategy->n_pipeline_layers);
+    if (layers && sum != layers)
+        bp_problems_add(check->problems, BP_E_conflict, path, "the runs add up to %llu layers, the model has %llu",
+                        (unsigned long long)sum, (unsigned long long)layers);
+}
+
 static void check_layers(const struct check *check)
 {
+    if (check->request->strategy.n_pipeline_layers) {
+        check_dealt_layers(check);
+        return;
+    }
     const struct bp_strategy *strategy = &check->request->strategy;
     bp_u128 layers = check->request->model.num_hidden_layers, p = strategy->pipeline_parallel;
     if (p && layers % p != 0)
@@ -223,7 +329,7 @@ static void check_layers(const struct check *check)
 static void check_lengths(const struct check *check)
 {
     const struct bp_workload *workload = &check->request->workload;
-    uint64_t rows = check->request->model.max_position_embeddings, offset = check->config->position_offset;
+    uint64_t rows = check->request->model.max_position_embeddings, offset = check->position_offset;
     uint64_t length =
         workload->sequence_length > workload->context_length ? workload->sequence_length : workload->context_length;
     if (rows && length > rows - offset)
@@ -245,25 +351,54 @@ static void check_deployment(const struct check *check)
                         (unsigned long long)t);
 }
 
-/* Fields without effect take their defaults, so that requests which mean the same are the same. */
-static void normalise(struct bp_strategy *strategy)
+void bp_request_check(const struct bp_request *request, uint64_t position_offset, struct bp_problems *problems)
+{
+    static void (*const checks[])(const struct check *) = {check_tensor_parallel, check_schedule, check_layers,
+                                                           check_lengths, check_deployment};
+    const struct check check = {request, position_offset, problems};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        checks[i](&check);
+}
+
+void bp_request_run_layers(const struct bp_request *request, uint64_t run, uint64_t *ret_first, uint64_t *ret_n)
+{
+    const struct bp_strategy *strategy = &request->strategy;
+    uint64_t even = request->model.num_hidden_layers / (strategy->pipeline_parallel * strategy->virtual_stages);
+    uint64_t first = 0;
+    for (uint64_t i = 0; i < run && strategy->n_pipeline_layers; i++)
+        first += strategy->pipeline_layers[i];
+    *ret_first = strategy->n_pipeline_layers ? first : run * even;
+    *ret_n = strategy->n_pipeline_layers ? strategy->pipeline_layers[run] : even;
+}
+
+static bool dealt_evenly(const struct bp_strategy *strategy)
+{
+    for (uint32_t i = 1; i < strategy->n_pipeline_layers; i++)
+        if (strategy->pipeline_layers[i] != strategy->pipeline_layers[0])
+            return false;
+    return true;
+}
+
+void bp_strategy_normalise(struct bp_strategy *strategy)
 {
     if (strategy->tensor_parallel == 1)
         strategy->sequence_parallel = false;
     if (!strategy->sequence_parallel || strategy->recompute == BP_RECOMPUTE_FULL)
         strategy->recompute_all_gather = strategy->sequence_parallel;
-    if (strategy->data_parallel == 1)
+    if (strategy->data_parallel == 1 && strategy->context_parallel == 1)
         strategy->zero_stage = 0;
     if (strategy->pipeline_parallel == 1)
         strategy->pipeline_schedule = BP_SCHEDULE_NONE;
+    if (dealt_evenly(strategy)) {
+        memset(strategy->pipeline_layers, 0, sizeof strategy->pipeline_layers);
+        strategy->n_pipeline_layers = 0;
+    }
 }
 
-int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_request *ret,
-                    struct bp_config *ret_config)
+static int request_read(const json_t *body, bool job, struct bp_arena *arena, struct bp_problems *problems,
+                        struct bp_request *ret, struct bp_strategy *ret_said, struct bp_config *ret_config)
 {
     static const char *const known[] = {"model", "workload", "strategy", "target", "deployment", NULL};
-    static void (*const checks[])(const struct check *) = {check_tensor_parallel, check_schedule, check_layers,
-                                                           check_lengths, check_deployment};
     struct bp_request request = {0};
     struct bp_config config = {0};
     struct bp_reader reader = bp_reader_of(body, "", problems);
@@ -275,16 +410,28 @@ int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_proble
     struct bp_reader workload = bp_reader_object(&reader, "workload", true);
     enum reading reading = workload_read(&workload, &request.workload);
     struct bp_reader strategy = bp_reader_object(&reader, "strategy", true);
-    strategy_read(&strategy, reading, &request.strategy);
+    strategy_read(&strategy, reading, job, &request.strategy);
     read_target(&reader, &request);
     read_deployment(&reader, &request);
-    const struct check check = {&request, &config, problems};
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        checks[i](&check);
-    normalise(&request.strategy);
+    bp_request_check(&request, config.position_offset, problems);
     if (problems->out_of_memory)
         return -1;
+    *ret_said = request.strategy;
+    bp_strategy_normalise(&request.strategy);
     *ret = request;
     *ret_config = config;
     return 0;
+}
+
+int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_request *ret,
+                    struct bp_config *ret_config)
+{
+    struct bp_strategy said;
+    return request_read(body, false, arena, problems, ret, &said, ret_config);
+}
+
+int bp_request_read_for_job(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
+                            struct bp_request *ret, struct bp_strategy *ret_said, struct bp_config *ret_config)
+{
+    return request_read(body, true, arena, problems, ret, ret_said, ret_config);
 }

@@ -38,6 +38,9 @@ struct bp_workload {
     uint64_t batch_size, context_length;
 };
 
+/* The most runs of blocks (pipeline stages times virtual stages) that may be dealt by hand. */
+enum { BP_RUNS_MAX = 256 };
+
 struct bp_strategy {
     uint64_t tensor_parallel, pipeline_parallel;
     /* training; the defaults otherwise */
@@ -46,6 +49,11 @@ struct bp_strategy {
     enum bp_recompute recompute;
     enum bp_schedule pipeline_schedule;
     uint64_t virtual_stages, zero_stage;
+    uint64_t context_parallel;                        /* 1 unless a job says otherwise */
+    uint64_t expert_parallel, expert_tensor_parallel; /* of models with experts: 1, tensor_parallel */
+    /* blocks of each run, in model order: run c*p + s is chunk c of stage s; none of them: an even split */
+    uint16_t pipeline_layers[BP_RUNS_MAX];
+    uint32_t n_pipeline_layers;
     /* inference; 1 otherwise */
     uint64_t replicas;
 };
@@ -75,6 +83,21 @@ struct bp_request {
  * resolved and is filled as far as that came. -1 only when memory ran out. */
 int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_request *ret,
                     struct bp_config *ret_config);
+
+/* The same for the strategy of a whole job, which also has context_parallel, expert_parallel and
+ * expert_tensor_parallel. `ret_said` is the strategy as it was said, with its inert fields. */
+int bp_request_read_for_job(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
+                            struct bp_request *ret, struct bp_strategy *ret_said, struct bp_config *ret_config);
+
+/* Fields without effect take their defaults, so that requests which mean the same are the same. */
+void bp_strategy_normalise(struct bp_strategy *strategy);
+
+/* What must hold between the values of a request that was read, or changed since: every divisibility, the schedule, the
+ * lengths, the devices. Every problem is added. */
+void bp_request_check(const struct bp_request *request, uint64_t position_offset, struct bp_problems *problems);
+
+/* The layers of a run of blocks: the first, and how many. Run c*p + s is chunk c of stage s. */
+void bp_request_run_layers(const struct bp_request *request, uint64_t run, uint64_t *ret_first, uint64_t *ret_n);
 
 /* Canonical forms. The request's has the keys deployment, model, strategy, target, workload. */
 void bp_workload_write(struct bp_writer *writer, const struct bp_workload *workload);

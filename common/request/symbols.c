@@ -1,12 +1,13 @@
 #include "common/request/symbols.h"
 
-static void bind_training(const struct bp_workload *workload, const struct bp_strategy *strategy,
+static void bind_training(const struct bp_workload *workload, const struct bp_strategy *strategy, struct bp_calc *calc,
                           struct bp_symbols *symbols)
 {
     symbols->B = workload->micro_batch_size;
-    symbols->S = workload->sequence_length;
+    symbols->S_c = workload->sequence_length;
+    symbols->S = bp_div(calc, symbols->S_c, strategy->context_parallel);
     symbols->g = bp_dtype_bytes(workload->gradient_dtype);
-    symbols->dp = strategy->data_parallel;
+    symbols->dp = bp_mul(calc, strategy->data_parallel, strategy->context_parallel);
     symbols->sequence_parallel = strategy->sequence_parallel && strategy->tensor_parallel > 1;
     symbols->gathers_again =
         symbols->sequence_parallel && (strategy->recompute == BP_RECOMPUTE_FULL || strategy->recompute_all_gather);
@@ -17,15 +18,34 @@ static void bind_inference(const struct bp_workload *workload, struct bp_symbols
     symbols->b = symbols->B = workload->batch_size;
     symbols->c = workload->context_length;
     symbols->q = symbols->S = workload->phase == BP_PREFILL ? workload->context_length : 1;
+    symbols->S_c = symbols->c;
     symbols->dp = 1;
 }
 
-int bp_symbols_of(const struct bp_model *model, const struct bp_workload *workload, const struct bp_strategy *strategy,
-                  struct bp_symbols *ret, struct bp_err *err)
+/* Experts live on a grid of their own: etp*ep of the group's t*cp*dp ranks hold one copy of all of them. */
+static void bind_experts(const struct bp_kind *kind, const struct bp_strategy *strategy, struct bp_calc *calc,
+                         struct bp_symbols *symbols)
+{
+    symbols->E = kind->num_experts;
+    symbols->K = kind->experts_per_token;
+    symbols->F_e = kind->expert_intermediate_size;
+    symbols->F_s = kind->shared_intermediate_size;
+    symbols->ep = strategy->expert_parallel;
+    symbols->etp = strategy->expert_tensor_parallel;
+    symbols->expert_dp = 1;
+    if (kind->num_experts == 0 || symbols->c)
+        return;
+    symbols->expert_dp = bp_div(calc, bp_mul(calc, symbols->t, symbols->dp), bp_mul(calc, symbols->ep, symbols->etp));
+    symbols->pairs = bp_div(calc, BP_PROD(calc, symbols->B, symbols->S, symbols->K, symbols->etp), symbols->t);
+}
+
+int bp_symbols_of(const struct bp_model *model, uint32_t kind_place, const struct bp_workload *workload,
+                  const struct bp_strategy *strategy, struct bp_symbols *ret, struct bp_err *err)
 {
     struct bp_calc calc = {0};
-    const struct bp_kind *kind = &model->kinds[0];
+    const struct bp_kind *kind = &model->kinds[kind_place];
     struct bp_symbols symbols = {
+        .kind = kind,
         .H = model->hidden_size,
         .F = kind->intermediate_size,
         .h = kind->num_attention_heads,
@@ -36,13 +56,14 @@ int bp_symbols_of(const struct bp_model *model, const struct bp_workload *worklo
         .gated = bp_kind_gated(kind),
     };
     if (workload->mode == BP_MODE_TRAINING)
-        bind_training(workload, strategy, &symbols);
+        bind_training(workload, strategy, &calc, &symbols);
     else
         bind_inference(workload, &symbols);
     symbols.h_l = bp_div(&calc, symbols.h, symbols.t);
     symbols.k_l = symbols.k > symbols.t ? bp_div(&calc, symbols.k, symbols.t) : 1;
     symbols.X = BP_PROD(&calc, symbols.B, symbols.S, symbols.H);
     symbols.Xs = symbols.sequence_parallel ? bp_div(&calc, symbols.X, symbols.t) : symbols.X;
+    bind_experts(kind, strategy, &calc, &symbols);
     symbols.heads_are_plain = symbols.k == symbols.h && symbols.d * symbols.h == symbols.H;
     if (bp_calc_check(&calc, "/workload", "the number of elements of an activation", err))
         return -1;

@@ -6,6 +6,7 @@
 void bp_errand_free(struct bp_errand *errand)
 {
     bp_buf_release(&errand->record);
+    bp_buf_release(&errand->body);
     free(errand);
 }
 
@@ -43,8 +44,11 @@ struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_er
 {
     struct bp_err err = {0};
     struct bp_errand *copy = malloc(sizeof *copy);
-    if (!copy)
+    if (!copy) {
+        struct bp_buf body = errand->body;
+        bp_buf_release(&body);
         return bp_problem_say(BP_E_out_of_memory, "", "no memory for the work");
+    }
     *copy = *errand;
     copy->job.lane = BP_LANE_REST;
     copy->job.run = run_errand;

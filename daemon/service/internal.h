@@ -53,6 +53,9 @@ struct bp_answer *bp_record_repeat(const struct bp_store_plan *plan, const char 
 /* problem+json of a plan that was rejected or failed. */
 struct bp_answer *bp_record_refusal(const struct bp_digest *id, const struct bp_problems *diagnostics);
 
+/* The refusal of a request that was read: every problem, and what could be counted of a model that is not modelled. */
+struct bp_answer *bp_record_request_refusal(const struct bp_problems *problems, const struct bp_config *config);
+
 /* The JSON members `family`, `ignored` and `assumed`; owned by the caller; NULL when memory ran out. */
 char *bp_record_model_extra(const struct bp_config *config);
 
@@ -109,13 +112,14 @@ struct bp_errand {
     struct bp_answer *(*run)(struct bp_errand *errand);
     struct bp_digest plan, other;
     char entity[64];
+    struct bp_buf body; /* of a fit request */
     /* A replay's, until it is stored. */
     struct bp_store_unit unit;
     struct bp_store_replay replay;
     struct bp_buf record;
 };
 
-/* Queues a copy of the errand for the waiter. NULL when it was queued, else the refusal. */
+/* Queues a copy of the errand for the waiter and takes over its buffers. NULL when it was queued, else the refusal. */
 struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_errand *errand, struct bp_waiter *waiter);
 
 /* Wakes the waiter, if there still is one, and frees the errand. */
@@ -151,5 +155,9 @@ bool bp_service_find(struct bp_service *service, enum bp_store_kind kind, const 
 /* The request of a job of kind "plan". */
 int bp_service_job_request(const struct bp_store_job *job, struct bp_arena *arena, struct bp_request *ret,
                            struct bp_err *err);
+
+/* A request as it is stored: canonical JSON that was read before. */
+int bp_service_stored_request(const struct bp_store_text *text, struct bp_arena *arena, struct bp_request *ret,
+                              struct bp_err *err);
 
 #endif

@@ -12,18 +12,6 @@ struct reading {
     char *model_extra;
 };
 
-/* A model whose features are not modelled was counted all the same. */
-static struct bp_answer *refuse(const struct bp_problems *problems, const struct bp_config *config)
-{
-    struct bp_problem_extra extra = {0};
-    for (size_t i = 0; i < problems->n && config->has_parameters; i++)
-        if (problems->at[i].code == BP_E_unsupported_feature) {
-            extra.family = config->family;
-            extra.parameters = config->count.total;
-        }
-    return bp_problem(problems, &extra);
-}
-
 /* NULL when the text is a request to be planned; else the refusal. */
 static struct bp_answer *read_request(const char *body, size_t n, struct reading *reading)
 {
@@ -37,7 +25,7 @@ static struct bp_answer *read_request(const char *body, size_t n, struct reading
     if (bp_request_read(json, &reading->arena, &problems, &reading->request, &reading->config) < 0)
         refusal = bp_problem_say(BP_E_out_of_memory, "", "no memory for the request");
     else if (!bp_problems_none(&problems))
-        refusal = refuse(&problems, &reading->config);
+        refusal = bp_record_request_refusal(&problems, &reading->config);
     else if (bp_pipeline_plan_id(&reading->request, &reading->id, &err))
         refusal = bp_problem_of(&err, NULL);
     else if (!(reading->model_extra = bp_record_model_extra(&reading->config)))

@@ -142,6 +142,17 @@ struct bp_answer *bp_record_refusal(const struct bp_digest *id, const struct bp_
     return bp_problem(diagnostics, &(struct bp_problem_extra){.plan = id, .when_many = BP_E_plan_rejected});
 }
 
+struct bp_answer *bp_record_request_refusal(const struct bp_problems *problems, const struct bp_config *config)
+{
+    struct bp_problem_extra extra = {0};
+    for (size_t i = 0; i < problems->n && config->has_parameters; i++)
+        if (problems->at[i].code == BP_E_unsupported_feature) {
+            extra.family = config->family;
+            extra.parameters = config->count.total;
+        }
+    return bp_problem(problems, &extra);
+}
+
 static enum bp_code code_of_name(const char *name)
 {
     for (int code = 1; code < 256 && name; code++)

@@ -8,18 +8,18 @@
 /* How often a job may begin to run. */
 enum { ATTEMPTS_MAX = 2, PAGE = 64 };
 
-int bp_service_job_request(const struct bp_store_job *job, struct bp_arena *arena, struct bp_request *ret,
-                           struct bp_err *err)
+int bp_service_stored_request(const struct bp_store_text *text, struct bp_arena *arena, struct bp_request *ret,
+                              struct bp_err *err)
 {
     struct bp_json_position position;
     struct bp_problems problems = {0};
     struct bp_config config;
-    json_t *json = bp_json_parse(job->request.at ? job->request.at : "", job->request.n, &position, err);
+    json_t *json = bp_json_parse(text->at ? text->at : "", text->n, &position, err);
     if (!json)
         return -1;
     int ret_code = 0;
     if (bp_request_read(json, arena, &problems, ret, &config) < 0)
-        ret_code = bp_fail(err, BP_E_out_of_memory, "", "no memory for the request of a job");
+        ret_code = bp_fail(err, BP_E_out_of_memory, "", "no memory for a stored request");
     else if (!bp_problems_none(&problems))
         ret_code =
             bp_fail(err, problems.n ? problems.at[0].code : BP_E_out_of_memory, problems.n ? problems.at[0].path : "",
@@ -27,6 +27,12 @@ int bp_service_job_request(const struct bp_store_job *job, struct bp_arena *aren
     bp_problems_release(&problems);
     json_decref(json);
     return ret_code;
+}
+
+int bp_service_job_request(const struct bp_store_job *job, struct bp_arena *arena, struct bp_request *ret,
+                           struct bp_err *err)
+{
+    return bp_service_stored_request(&job->request, arena, ret, err);
 }
 
 /* A job that is not run again. Frees itself on the writer. */

@@ -63,6 +63,14 @@ struct bp_answer *bp_service_trace(struct bp_service *service, const char *plan,
                                    struct bp_waiter *waiter);
 struct bp_answer *bp_service_diff(struct bp_service *service, const char *a, const char *b, struct bp_waiter *waiter);
 
+/* ---- The whole job ---- */
+
+/* Whether a job fits, of a POST's body. */
+struct bp_answer *bp_service_fit(struct bp_service *service, const char *body, size_t n, struct bp_waiter *waiter);
+
+/* What a stored plan's job holds. */
+struct bp_answer *bp_service_capacity(struct bp_service *service, const char *plan, struct bp_waiter *waiter);
+
 /* ---- Replays ---- */
 
 struct bp_answer *bp_service_replay_create(struct bp_service *service, const char *plan, struct bp_waiter *waiter);

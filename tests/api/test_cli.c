@@ -2,87 +2,19 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/api/command.h"
 #include "tests/api/expect.h"
 #include "tests/api/server.h"
-
-enum { WORDS_MAX = 12 };
-
-struct run {
-    int status;
-    const char *out, *err;
-};
-
-static const char *contents(const char *path)
-{
-    static char text[1 << 20];
-    FILE *file = fopen(path, "r");
-    ck_assert_ptr_nonnull(file);
-    size_t n = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    return keep_text("%s", text);
-}
-
-/* Becomes `blueprint WORDS...` with its three streams on files. */
-static void become(const char *const *words, const char *in, const char *out, const char *err)
-{
-    const char *argv[WORDS_MAX + 2] = {"blueprint"};
-    for (size_t i = 0; i < WORDS_MAX && words[i]; i++)
-        argv[i + 1] = words[i];
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (dup2(open(in, O_RDONLY), 0) >= 0 && dup2(open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600), 1) >= 0 &&
-        dup2(open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600), 2) >= 0)
-        execv(server_program("blueprint"), (char *const *)(uintptr_t)argv);
-    _exit(127);
-}
-
-/* Runs `blueprint WORDS...` with `input` on its standard input. */
-static struct run run(const char *const words[WORDS_MAX], const char *input)
-{
-    const char *in = keep_text("%s/cli.in", server.directory), *out = keep_text("%s/cli.out", server.directory);
-    const char *err = keep_text("%s/cli.err", server.directory);
-    FILE *file = fopen(in, "w");
-    ck_assert(file && fputs(input ? input : "", file) >= 0 && fclose(file) == 0);
-    struct server child = {.pid = fork()};
-    ck_assert_int_ge(child.pid, 0);
-    if (child.pid == 0)
-        become(words, in, out, err);
-    struct run result = {.status = server_wait(&child)};
-    result.out = contents(out);
-    result.err = contents(err);
-    ck_assert_ptr_null(strstr(result.err, "Sanitizer"));
-    return result;
-}
-
-#define RUN(...) run((const char *const[WORDS_MAX]){"--server", server.url, __VA_ARGS__}, NULL)
-
-static void expect_status(const struct run *run, int status)
-{
-    ck_assert_msg(run->status == status, "exit status %d, expected %d\n%.1500s\n%.1500s", run->status, status, run->out,
-                  run->err);
-}
-
-static void expect_text(const char *text, const char *wanted)
-{
-    ck_assert_msg(strstr(text, wanted), "no \"%s\" in:\n%.3000s", wanted, text);
-}
 
 static json_t *targeted(void)
 {
     return with_target(small_request(), "reference-queue", 2, INT64_C(1) << 34);
-}
-
-static const char *request_file(json_t *request)
-{
-    const char *path = keep_text("%s/request.json", server.directory);
-    FILE *file = fopen(path, "w");
-    ck_assert(file && fputs(json_text(request), file) >= 0 && fclose(file) == 0);
-    return path;
 }
 
 START_TEST(test_cli__plan_prints_a_summary_of_what_the_daemon_derived)
@@ -361,6 +293,102 @@ START_TEST(test_cli__an_answer_that_cannot_be_written_is_no_success)
 }
 END_TEST
 
+static const char *text_file(const char *name, const char *text)
+{
+    const char *path = keep_text("%s/%s", server.directory, name);
+    FILE *file = fopen(path, "w");
+    ck_assert(file && fputs(text, file) >= 0 && fclose(file) == 0);
+    return path;
+}
+
+/* Arguments of a Megatron-LM run, and the plan request that says the same. */
+#define MEGATRON                                                                                                       \
+    "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 8 --seq-length 32 \\\n"            \
+    "  --max-position-embeddings 32 --micro-batch-size 2 --bf16 --tensor-model-parallel-size 2 --sequence-parallel \n" \
+    "  --attention-dropout=0 --hidden-dropout=0 --lr '6e-5' --save 'a\033b' "
+
+static json_t *megatron_request(void)
+{
+    return json_of("{\"model\": {\"transformer\": {\"name\": \"megatron\", \"hidden_size\": 64, "
+                   "\"num_hidden_layers\": 4, \"num_attention_heads\": 8, \"intermediate_size\": 256, "
+                   "\"vocab_size\": 100, \"max_position_embeddings\": 32, \"activation\": \"gelu\", "
+                   "\"norm\": \"layernorm\", \"position\": \"learned\", \"bias\": true, "
+                   "\"tie_word_embeddings\": true}}, \"workload\": {\"mode\": \"training\", "
+                   "\"sequence_length\": 32, \"micro_batch_size\": 2, \"global_batch_size\": 4, "
+                   "\"dtype\": \"bfloat16\"}, \"strategy\": {\"tensor_parallel\": 2, "
+                   "\"data_parallel\": 2, \"sequence_parallel\": true}}");
+}
+
+START_TEST(test_cli__megatrons_arguments_become_a_plan)
+{
+    const char *file = text_file("run.sh", MEGATRON);
+    struct run made = RUN("plan", "--from", "megatron", file, "--world-size", "4", "--vocab-size", "100");
+    expect_status(&made, 0);
+    expect_text(made.out, text_at(plan_of(megatron_request(), 200), "/id"));
+    expect_text(made.err, "blueprint: from megatron: --lr 6e-5: of what is computed, not of how much\n");
+    expect_text(made.err, "--save a?b: ");
+    ck_assert_ptr_null(strchr(made.err, '\033'));
+    const char *const words[WORDS_MAX] = {"--server", server.url, "plan", "--from=megatron", "-", "--vocab-size=100"};
+    setenv("WORLD_SIZE", "4", 1);
+    struct run read = run(words, MEGATRON);
+    setenv("WORLD_SIZE", "many", 1);
+    struct run wrong = run(words, MEGATRON);
+    unsetenv("WORLD_SIZE");
+    expect_status(&read, 0);
+    expect_text(read.out, text_at(plan_of(megatron_request(), 200), "/id"));
+    expect_status(&wrong, 2);
+    expect_text(wrong.err, "$WORLD_SIZE");
+}
+END_TEST
+
+START_TEST(test_cli__calculons_pair_becomes_a_plan)
+{
+    const char *application = text_file("app.json", "{\"hidden\": 64, \"feedforward\": 256, \"seq_size\": 32, "
+                                                    "\"attn_heads\": 8, \"attn_size\": 8, \"num_blocks\": 4}");
+    const char *execution =
+        text_file("exe.json", "{\"training\": true, \"num_procs\": 2, \"tensor_par\": 2, \"pipeline_par\": 1, "
+                              "\"data_par\": 1, \"batch_size\": 4, \"microbatch_size\": 2, "
+                              "\"datatype\": \"float16\", \"tensor_par_net\": 0}");
+    struct run made = RUN("plan", "--from", "calculon", application, execution);
+    expect_status(&made, 0);
+    expect_text(made.out, "calculon");
+    expect_text(made.err, "blueprint: from calculon: tensor_par_net 0: of the network, not of amounts\n");
+    struct run swapped = RUN("plan", "--from", "calculon", execution, application);
+    expect_status(&swapped, 4);
+    expect_text(swapped.err, "calculon: application/hidden: is required");
+    struct run gone = RUN("plan", "--from", "calculon", application, "/nonexistent");
+    expect_status(&gone, 2);
+}
+END_TEST
+
+START_TEST(test_cli__what_cannot_be_imported_is_refused_before_it_is_sent)
+{
+    const char *file = text_file("run.sh", MEGATRON "--fp8-format hybrid \n--num-layers x");
+    struct run wrong = RUN("plan", "--from", "megatron", file);
+    expect_status(&wrong, 4);
+    ck_assert_str_eq(wrong.out, "");
+    expect_text(wrong.err, keep_text("blueprint: %s: --fp8-format: line 3, column ", file));
+    expect_text(wrong.err, "--num-layers: line 4, column 1: \"x\" is not a whole number");
+    expect_text(wrong.err, "--vocab-size: is required");
+    expect_text(wrong.err, "from megatron: --lr");
+    struct run list = RUN("list");
+    expect_text(list.out, "no plans");
+}
+END_TEST
+
+START_TEST(test_cli__megatrons_arguments_become_a_fit)
+{
+    const char *file = text_file("run.sh", MEGATRON "--context-parallel-size 2 --vocab-size 100");
+    struct run fits = RUN("fit", "--from", "megatron", file, "--memory-bytes", "80000000000", "--unit", "GB");
+    expect_status(&fits, 0);
+    struct run not = RUN("fit", "--from", "megatron", file, "--memory-bytes", "1000");
+    expect_status(&not, 1);
+    struct run unknown = RUN("fit", "--from", "megatron", file);
+    expect_status(&unknown, 4);
+    expect_text(unknown.err, "/memory_bytes");
+}
+END_TEST
+
 static const char *const usage_errors[][4] = {
     {NULL},
     {"no-such-command", NULL},
@@ -368,6 +396,14 @@ static const char *const usage_errors[][4] = {
     {"plan", "/nonexistent/request.json", NULL},
     {"show", "a", "b", NULL},
     {"list", "--colour", "red", NULL},
+    {"plan", "--from", "nobody", "/dev/null"},
+    {"plan", "--from", "calculon", "/dev/null"},
+    {"plan", "--from=megatron", "/dev/null", "/dev/null"},
+    {"plan", "--from=megatron", "--world-size=0", "/dev/null"},
+    {"plan", "--from=megatron", "--vocab-size=99999999999999999", "/dev/null"},
+    {"plan", "/dev/null", "/dev/null", NULL},
+    {"plan", "--world-size=8", "/dev/null", NULL},
+    {"plan", "--memory-bytes=8", "/dev/null", NULL},
     {"--no-such-option", "list", NULL},
     {"--server", "https://127.0.0.1:7433", "passes", NULL},
     {"--server", "ftp://127.0.0.1", "passes", NULL},
@@ -429,5 +465,9 @@ Suite *suite_cli(void)
     tcase_add_loop_test(tcase, test_cli__a_wrong_command_line_is_a_usage_error, 0,
                         (int)(sizeof usage_errors / sizeof *usage_errors));
     tcase_add_test(tcase, test_cli__help_lists_every_command);
+    tcase_add_test(tcase, test_cli__megatrons_arguments_become_a_plan);
+    tcase_add_test(tcase, test_cli__calculons_pair_becomes_a_plan);
+    tcase_add_test(tcase, test_cli__what_cannot_be_imported_is_refused_before_it_is_sent);
+    tcase_add_test(tcase, test_cli__megatrons_arguments_become_a_fit);
     return suite;
 }

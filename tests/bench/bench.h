@@ -86,6 +86,7 @@ char *bench_ask(uint16_t port, const char *request, size_t n, unsigned status, s
 /* --- the sections --- */
 
 void bench_derivation(void);
+void bench_fit(void);
 void bench_commits(void);
 void bench_repeats(void);
 void bench_snapshots(void);

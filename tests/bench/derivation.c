@@ -30,7 +30,7 @@ static double time_passes(const struct bp_request *request, const struct bp_outc
     struct bp_symbols symbols;
     struct bp_err err = {0};
     struct bp_ir ir;
-    if (bp_symbols_of(&request->model, &request->workload, &request->strategy, &symbols, &err) < 0)
+    if (bp_symbols_of(&request->model, 0, &request->workload, &request->strategy, &symbols, &err) < 0)
         bench_die("%s", err.message);
     const double start = bench_now();
     for (size_t i = 0; i < outcome->n_derivations; i++) {

@@ -112,8 +112,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } sections[] = {
-        {"derivation", bench_derivation}, {"repeats", bench_repeats}, {"snapshots", bench_snapshots},
-        {"commits", bench_commits},       {"memory", bench_memory},
+        {"derivation", bench_derivation}, {"fit", bench_fit},         {"repeats", bench_repeats},
+        {"snapshots", bench_snapshots},   {"commits", bench_commits}, {"memory", bench_memory},
     };
     bench_print_heading();
     for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {

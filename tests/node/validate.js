@@ -87,14 +87,15 @@ let refusedByBoth = 0;
 
 // What the daemon accepts, the description must allow. What it refuses for its form alone, the description must refuse;
 // of a published config it describes no more than the type.
-function checkRequest(exchange, accepted) {
+function checkRequest(exchange, operation, accepted) {
     let request;
     try {
         request = JSON.parse(exchange.request);
     } catch {
         return accepted ? ['the accepted request is not JSON'] : [];
     }
-    const refused = check('/components/schemas/request', request);
+    const { schema } = operation.requestBody.content['application/json'];
+    const refused = check(schema.$ref.slice(1), request);
     if (accepted)
         return refused ? [`the accepted request: ${refused}`] : [];
     // Of 1e3 and 1000 nothing differs once they are parsed.
@@ -125,7 +126,7 @@ function judge(exchange, succeeded) {
         succeeded.add(operation.operationId);
     const errors = [...checkHeaders(answer, at, exchange.headers), ...checkBody(answer, at, exchange)];
     if (operation.requestBody && exchange.request)
-        errors.push(...checkRequest(exchange, accepted));
+        errors.push(...checkRequest(exchange, operation, accepted));
     return errors;
 }
 

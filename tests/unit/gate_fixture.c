@@ -55,7 +55,8 @@ void plan_derive(struct plan *plan, const json_t *request, enum bp_plan_state st
     const struct bp_problems *found = &plan->outcome.diagnostics;
     ck_assert_msg(plan->outcome.state == state, "%s: %s", line_of(found), found->n ? found->at[0].message : "");
     ck_assert_int_eq(
-        bp_symbols_of(&plan->request.model, &plan->request.workload, &plan->request.strategy, &plan->symbols, &err), 0);
+        bp_symbols_of(&plan->request.model, 0, &plan->request.workload, &plan->request.strategy, &plan->symbols, &err),
+        0);
     bp_problems_release(&problems);
 }
 

@@ -28,15 +28,21 @@ static struct bp_workload training(void)
 
 static struct bp_strategy strategy(uint64_t t)
 {
-    return (struct bp_strategy){
-        .tensor_parallel = t, .pipeline_parallel = 1, .data_parallel = 5, .virtual_stages = 1, .replicas = 1};
+    return (struct bp_strategy){.tensor_parallel = t,
+                                .pipeline_parallel = 1,
+                                .data_parallel = 5,
+                                .virtual_stages = 1,
+                                .context_parallel = 1,
+                                .expert_parallel = 1,
+                                .expert_tensor_parallel = t,
+                                .replicas = 1};
 }
 
 static struct bp_symbols symbols_of(const struct bp_model *model, const struct bp_workload *workload,
                                     const struct bp_strategy *parallel)
 {
     struct bp_symbols symbols;
-    ck_assert_int_eq(bp_symbols_of(model, workload, parallel, &symbols, NULL), 0);
+    ck_assert_int_eq(bp_symbols_of(model, 0, workload, parallel, &symbols, NULL), 0);
     return symbols;
 }
 
@@ -139,7 +145,7 @@ START_TEST(test_symbols__too_many_elements_are_an_overflow)
     struct bp_symbols symbols = {.B = 77};
     struct bp_err err = {0};
     workload.sequence_length = workload.micro_batch_size = model.hidden_size = BP_JSON_INT_MAX;
-    ck_assert_int_eq(bp_symbols_of(&model, &workload, &parallel, &symbols, &err), -1);
+    ck_assert_int_eq(bp_symbols_of(&model, 0, &workload, &parallel, &symbols, &err), -1);
     ck_assert_int_eq(err.code, BP_E_quantity_overflow);
     ck_assert(symbols.B == 77);
 }
