@@ -197,7 +197,7 @@ fuzz-deps:
 
 $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call objs,$(FUZZ_SRC)) $(DAEMON_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
-	$(link) -fsanitize=fuzzer $(COMMON_LIBS)
+	$(link) -fsanitize=fuzzer $(CLIENT_LIBS) $(COMMON_LIBS)
 
 fuzz-run: $(patsubst %,$(BUILD)/fuzz/%,$(FUZZ_TARGETS))
 	sh tests/fuzz/run.sh $(BUILD) $(FUZZ_SECONDS)

@@ -18,7 +18,7 @@
 #include "tests/fault/inspect.h"
 #include "tests/fault/load.h"
 
-enum { DATABASE_ROUNDS = 20, ACKS_MOST = 150, SETTLE_MS = 60000, REPLAYS_A_ROUND = 3 };
+enum { DATABASE_ROUNDS = 20, ACKS_MOST = 100, SETTLE_MS = 60000, REPLAYS_A_ROUND = 3 };
 
 /* Over all tests of the suite, each a process: in shared memory. */
 static struct totals {

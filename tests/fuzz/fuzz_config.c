@@ -1,8 +1,12 @@
-/* The importers, all families: what is refused is explained; what is counted adds up; what may be planned is said by
- * the transformer form, which reads as the same model. */
+/* The importers. Of public configs, all families: what is refused is explained; what is counted adds up; what may be
+ * planned is said by the transformer form, which reads as the same model. Of other programs' inputs, any text as
+ * Megatron-LM's and an object of `application` and `execution` as Calculon's: what is taken is JSON that our own reader
+ * takes or refuses in words. */
 #include <string.h>
 
 #include "common/model/config.h"
+#include "common/request/import_peer.h"
+#include "common/request/request.h"
 #include "tests/fuzz/fuzz.h"
 
 static bool import(const json_t *config, struct bp_arena *arena, struct bp_config *ret)
@@ -56,13 +60,76 @@ static void expect_form_says_it_all(const struct bp_config *config)
     bp_buf_release(&again);
 }
 
+/* ---- Inputs of other programs ---- */
+
+static void expect_request(struct bp_buf *text, struct bp_arena *arena)
+{
+    struct bp_err err = {0};
+    struct bp_problems problems = {0};
+    struct bp_request request;
+    struct bp_config config;
+    json_t *body = bp_json_parse(text->data, text->len, NULL, &err);
+    FUZZ_EXPECT(body != NULL, "%s: %.*s", err.message, (int)text->len, text->data);
+    FUZZ_EXPECT(bp_request_read(body, arena, &problems, &request, &config) == 0, "no memory");
+    fuzz_expect_explained(&problems);
+    bp_problems_release(&problems);
+    json_decref(body);
+}
+
+static void expect_imported(struct bp_peer_request *peer, struct bp_problems *problems, struct bp_arena *arena)
+{
+    FUZZ_EXPECT(!problems->out_of_memory, "no memory");
+    for (size_t i = 0; i < problems->n; i++)
+        FUZZ_EXPECT(bp_code_kind(problems->at[i].code) == BP_KIND_INPUT && *problems->at[i].message, "%s: %s",
+                    bp_code_name(problems->at[i].code), problems->at[i].message);
+    for (size_t i = 0; i < peer->n_leftovers; i++)
+        FUZZ_EXPECT(*peer->leftovers[i].why, "%s is left without a reason", peer->leftovers[i].name);
+    if (bp_problems_none(problems))
+        expect_request(&peer->text, arena);
+    bp_buf_release(&peer->text);
+    bp_problems_release(problems);
+}
+
+static const struct bp_peer_options options = {.form = BP_PEER_PLAN, .world_size = 8, .vocab_size = 1000};
+
+static void import_megatron(const uint8_t *data, size_t n, struct bp_arena *arena)
+{
+    struct bp_peer_request peer = {0};
+    struct bp_problems problems = {0};
+    FUZZ_EXPECT(bp_megatron_import((struct bp_peer_text){(const char *)data, n}, &options, arena, &problems, &peer) ==
+                    0,
+                "no memory");
+    expect_imported(&peer, &problems, arena);
+}
+
+static void import_calculon(const json_t *value, struct bp_arena *arena)
+{
+    char *application = json_dumps(json_object_get(value, "application"), JSON_ENCODE_ANY);
+    char *execution = json_dumps(json_object_get(value, "execution"), JSON_ENCODE_ANY);
+    struct bp_peer_request peer = {0};
+    struct bp_problems problems = {0};
+    if (application && execution) {
+        FUZZ_EXPECT(bp_calculon_import((struct bp_peer_text){application, strlen(application)},
+                                       (struct bp_peer_text){execution, strlen(execution)}, &options, arena, &problems,
+                                       &peer) == 0,
+                    "no memory");
+        expect_imported(&peer, &problems, arena);
+    }
+    free(application);
+    free(execution);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct bp_arena arena = {0};
     struct bp_config config = {0}, again = {0};
+    import_megatron(data, n, &arena);
     json_t *value = fuzz_parse(data, n);
-    if (!value)
+    if (!value) {
+        bp_arena_release(&arena);
         return 0;
+    }
+    import_calculon(value, &arena);
     const bool planned = import(value, &arena, &config);
     FUZZ_EXPECT(planned == import(value, &arena, &again), "refused once and taken once");
     FUZZ_EXPECT(config.has_parameters == again.has_parameters && config.count.total == again.count.total,
