@@ -4,7 +4,8 @@
 #   make demo         set up, build, and plan a public model end to end
 #   make check        set up, build, run the tests
 #   make deps         install what the build and the tests need (Debian packages; silent when nothing is missing)
-#   make check-long   the tests that take minutes
+#   make check-long   the tests that take minutes: more cases, 200 crashes, valgrind, five minutes for each fuzz target
+#   make check-fuzz   every fuzz target for FUZZ_SECONDS (20), with clang's libFuzzer
 #   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
 #   make golden       hold the passes at their new revisions to what they derive now
 #   make bench        measure, beside a baseline of the same run
@@ -25,6 +26,7 @@ sysusersdir = $(prefix)/lib/sysusers.d
 tmpfilesdir = $(prefix)/lib/tmpfiles.d
 BUILD = build
 CC = cc
+CLANG = clang
 CFLAGS = -O2 -g
 WARNINGS = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes
 PKG_CONFIG = pkg-config
@@ -61,7 +63,10 @@ TESTLIB_SRC = $(wildcard tests/lib/*.c tests/reference/*.c)
 UNIT_SRC = $(wildcard tests/unit/*.c)
 PROPERTY_SRC = $(wildcard tests/property/*.c)
 API_SRC = $(wildcard tests/api/*.c)
+FAULT_SRC = $(wildcard tests/fault/*.c) tests/api/server.c tests/api/http.c tests/api/expect.c
 BENCH_SRC = $(wildcard tests/bench/*.c)
+FUZZ_SRC = $(filter-out tests/fuzz/fuzz_%.c,$(wildcard tests/fuzz/*.c))
+FUZZ_TARGETS = $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 
 objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
@@ -145,6 +150,10 @@ $(BUILD)/tests/api: $(call objs,$(API_SRC)) $(TEST_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
 
+$(BUILD)/tests/fault: $(call objs,$(FAULT_SRC)) $(TEST_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
+
 $(BUILD)/tests/bench: $(call objs,$(BENCH_SRC)) $(DAEMON_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(DAEMON_LIBS) $(COMMON_LIBS)
@@ -153,14 +162,14 @@ $(BUILD)/docs/render: $(call objs,docs/render.c) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(COMMON_LIBS)
 
-programs: all $(BUILD)/tests/unit $(BUILD)/tests/property $(BUILD)/tests/api
+programs: all $(BUILD)/tests/unit $(BUILD)/tests/property $(BUILD)/tests/api $(BUILD)/tests/fault
 
 # deps may install what pkg-config answers, so what follows it runs in a fresh make.
 deps:
 	@sh tests/deps.sh build
 
 check: deps
-	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-property check-api
+	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-property check-api check-crash
 
 check-unit: $(BUILD)/tests/unit
 	$(BUILD)/tests/unit $(SUITES)
@@ -170,6 +179,28 @@ check-property: $(BUILD)/tests/property
 
 check-api: all $(BUILD)/tests/api
 	BP_BUILD=$(BUILD) $(BUILD)/tests/api $(SUITES)
+
+# kill -9 under load, BP_CRASH_ROUNDS times.
+check-crash: all $(BUILD)/tests/fault
+	BP_BUILD=$(BUILD) $(BUILD)/tests/fault crash
+
+# Every fuzz target for FUZZ_SECONDS, two at a time, by clang's libFuzzer with its sanitizers. The build is one of its
+# own; what the runs found interesting stays in build/fuzz/corpus.
+FUZZ_SECONDS = 20
+FUZZ_SANITIZERS = address,undefined
+check-fuzz: fuzz-deps
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=$(CLANG) CFLAGS='-O1 -g -fno-omit-frame-pointer' \
+		EXTRA_CFLAGS='-Werror -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZERS) -fno-sanitize-recover=undefined' fuzz-run
+
+fuzz-deps:
+	@sh tests/deps.sh fuzz
+
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call objs,$(FUZZ_SRC)) $(DAEMON_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	$(link) -fsanitize=fuzzer $(CLIENT_LIBS) $(COMMON_LIBS)
+
+fuzz-run: $(patsubst %,$(BUILD)/fuzz/%,$(FUZZ_TARGETS))
+	sh tests/fuzz/run.sh $(BUILD) $(FUZZ_SECONDS)
 
 # What a pass at a new revision is held to from now on: tests/passes.json.
 golden: all $(BUILD)/tests/api
@@ -184,12 +215,22 @@ check-symbols: $(COMMON_LIB)
 	sh tests/check_symbols.sh $(call objs,$(wildcard common/passes/*.c))
 
 check-long: deps
+	@sh tests/deps.sh long
 	@$(MAKE) --no-print-directory check-long-built
+	@$(MAKE) --no-print-directory check-valgrind
+	@$(MAKE) --no-print-directory check-fuzz FUZZ_SECONDS=300
+
+# The unit tests' own processes, each test in one: what valgrind finds in one ends it with a status that Check reports.
+VALGRIND = valgrind
+check-valgrind: $(BUILD)/tests/unit
+	CK_TIMEOUT_MULTIPLIER=200 $(VALGRIND) -q --error-exitcode=97 --leak-check=full --show-leak-kinds=definite,indirect \
+		--errors-for-leak-kinds=definite,indirect --num-callers=24 $(BUILD)/tests/unit $(SUITES)
 
 check-long-built: programs
 	BP_LONG=1 $(BUILD)/tests/unit
 	BP_LONG=1 $(BUILD)/tests/property
 	BP_LONG=1 BP_BUILD=$(BUILD) $(BUILD)/tests/api
+	BP_LONG=1 BP_BUILD=$(BUILD) $(BUILD)/tests/fault
 
 check-node: programs $(BUILD)/gen/openapi.json
 	BUILD=$(BUILD) sh tests/node/run.sh
@@ -263,7 +304,7 @@ distclean: clean
 	rm -rf config.mk config.log config.status configure autom4te.cache tests/node/node_modules
 
 force:
-.PHONY: all force programs deps check check-unit check-property check-api golden check-arrows check-symbols check-long \
+.PHONY: all force programs deps check check-unit check-property check-api check-crash check-fuzz fuzz-deps fuzz-run check-valgrind golden check-arrows check-symbols check-long \
 	check-long-built check-node demo bench bench-built docs check-docs format check-format coverage coverage-run \
 	install dist clean distclean
 .DELETE_ON_ERROR:

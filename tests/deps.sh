@@ -1,5 +1,5 @@
 #!/bin/sh
-# deps.sh build|ci|node: installs the Debian packages that are missing, and asks no network when none is.
+# deps.sh build|fuzz|long|ci|node: installs the Debian packages that are missing, and asks no network when none is.
 set -eu
 
 # Each row: a command that succeeds when the need is met, and the package that meets it.
@@ -23,8 +23,15 @@ pkg-config --exists libcurl;libcurl4-gnutls-dev
 pkg-config --exists yaml-0.1;libyaml-dev
 pkg-config --exists check;check
 '
-rows_ci='
+# The fuzzers want clang with its runtime; the long tests valgrind as well.
+rows_fuzz='
 command -v clang;clang
+test -e "$(clang -print-runtime-dir 2>/dev/null)/libclang_rt.fuzzer-$(uname -m).a";libclang-rt-14-dev
+'
+rows_long='
+command -v valgrind;valgrind
+'
+rows_ci='
 command -v clang-format-14;clang-format-14
 command -v autoconf;autoconf
 command -v git;git
@@ -47,9 +54,11 @@ missing_of() {
 
 case "${1-}" in
 build) rows=$rows_build ;;
-ci) rows=$rows_build$rows_ci ;;
+fuzz) rows=$rows_build$rows_fuzz ;;
+long) rows=$rows_build$rows_fuzz$rows_long ;;
+ci) rows=$rows_build$rows_fuzz$rows_ci ;;
 node) rows=$rows_node ;;
-*) echo "usage: deps.sh build|ci|node" >&2; exit 2 ;;
+*) echo "usage: deps.sh build|fuzz|long|ci|node" >&2; exit 2 ;;
 esac
 
 missing=$(missing_of "$rows")

@@ -97,9 +97,10 @@ uint64_t bp_head_content_length(const struct bp_head *head)
 {
     uint64_t length = 0;
     for (const char *at = head->content_length; at && *at; at++) {
-        if (length > UINT64_MAX / 10 - 1)
+        const uint64_t digit = (uint64_t)(*at - '0');
+        if (length > (UINT64_MAX - digit) / 10)
             return UINT64_MAX;
-        length = length * 10 + (uint64_t)(*at - '0');
+        length = length * 10 + digit;
     }
     return length;
 }

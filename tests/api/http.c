@@ -133,7 +133,7 @@ static struct reply transfer_end(struct transfer *transfer, bool succeeded)
     curl_easy_cleanup(transfer->handle);
     bp_buf_release(&transfer->body);
     bp_buf_release(&transfer->head);
-    if (reply.n && media_is_json(&reply)) {
+    if (succeeded && reply.n && media_is_json(&reply)) { /* what was cut off need not parse */
         json_error_t error;
         json_t *json = json_loadb(reply.body, reply.n, JSON_REJECT_DUPLICATES, &error);
         ck_assert_msg(json, "the answer is not JSON: %s: %.300s", error.text, reply.body);

@@ -159,6 +159,16 @@ void server_kill(struct server *at)
     ck_assert_int_eq(server_wait(at), -1);
 }
 
+void server_start_and_kill(const struct server *at, unsigned us)
+{
+    struct server other = {.pid = fork()};
+    ck_assert_int_ge(other.pid, 0);
+    if (other.pid == 0)
+        run(at->database, at->log, open("/dev/null", O_WRONLY), NULL);
+    nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L}, NULL);
+    server_kill(&other);
+}
+
 bool server_logged(const struct server *at, const char *text)
 {
     char line[4096];

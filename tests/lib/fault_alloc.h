@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* False under a sanitizer that brings an allocator of its own: nothing fails then. */
+/* False under a sanitizer or valgrind, which bring an allocator of their own: nothing fails then. Not to be called
+ * between the two below. */
 bool bp_fault_alloc_works(void);
 
 /* Lets `n` allocations pass and fails every one after them. */
