@@ -414,9 +414,11 @@ int bp_pipeline_replay(const char *request, size_t n_request, const struct bp_st
     struct bp_request parsed;
     struct bp_config config;
     int result = -1;
-    json_t *json = bp_json_parse(request, n_request, &position, err);
-    if (!json)
-        return -1;
+    struct bp_err found = {0};
+    json_t *json = bp_json_parse(request, n_request, &position, &found);
+    if (!json) /* it is the store's text, not the caller's */
+        return bp_fail(err, found.code == BP_E_out_of_memory ? found.code : BP_E_internal, "", "the stored request: %s",
+                       found.message);
     if (bp_request_read(json, &arena, &problems, &parsed, &config) < 0 || problems.out_of_memory) {
         bp_fail(err, BP_E_out_of_memory, "", "no memory for the stored request");
     } else if (!bp_problems_none(&problems)) {

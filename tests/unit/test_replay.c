@@ -127,6 +127,18 @@ START_TEST(test_replay__a_request_that_lacks_a_binding_is_divergent)
 }
 END_TEST
 
+START_TEST(test_replay__a_request_that_does_not_parse_is_our_fault)
+{
+    static const char *const texts[] = {"", "{", "[1e999", "{\"a\":1,\"a\":1}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct bp_replay verdict;
+        struct bp_err err = {0};
+        ck_assert_int_eq(bp_pipeline_replay(texts[i], strlen(texts[i]), stored, BP_STAGE_N, &verdict, &err), -1);
+        ck_assert_int_eq(err.code, BP_E_internal);
+    }
+}
+END_TEST
+
 Suite *suite_replay(void)
 {
     Suite *suite = suite_create("replay");
@@ -137,6 +149,7 @@ Suite *suite_replay(void)
     tcase_add_test(tcase, test_replay__a_missing_row_is_divergent);
     tcase_add_test(tcase, test_replay__a_wrong_stage_or_pass_is_divergent);
     tcase_add_loop_test(tcase, test_replay__a_request_that_lacks_a_binding_is_divergent, 0, 2);
+    tcase_add_test(tcase, test_replay__a_request_that_does_not_parse_is_our_fault);
     suite_add_tcase(suite, tcase);
     return suite;
 }
