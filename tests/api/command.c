@@ -61,15 +61,36 @@ void expect_text(const char *text, const char *wanted)
     ck_assert_msg(strstr(text, wanted), "no \"%s\" in:\n%.3000s", wanted, text);
 }
 
+/* A terminal and the name of its other end; -1 where the system has none to give. */
+static int open_terminal(const char **ret_name)
+{
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    if (terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0 && (*ret_name = ptsname(terminal)))
+        return terminal;
+    if (terminal >= 0)
+        close(terminal);
+    return -1;
+}
+
+bool terminals_exist(void)
+{
+    const char *name;
+    int terminal = open_terminal(&name);
+    if (terminal >= 0)
+        close(terminal);
+    return terminal >= 0;
+}
+
 struct run run_on_terminal(const char *const words[WORDS_MAX])
 {
     static char text[1 << 16];
     const char *in = keep_text("%s/cli.in", server.directory), *err = keep_text("%s/cli.err", server.directory);
     FILE *file = fopen(in, "w");
     ck_assert(file && fclose(file) == 0);
-    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-    ck_assert(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
-    const char *name = keep_text("%s", ptsname(terminal));
+    const char *name = NULL;
+    int terminal = open_terminal(&name);
+    ck_assert_int_ge(terminal, 0);
+    name = keep_text("%s", name);
     int held = open(name, O_RDWR | O_NOCTTY); /* what was written waits to be read as long as it is open */
     ck_assert_int_ge(held, 0);
     struct server child = {.pid = fork()};
@@ -79,8 +100,12 @@ struct run run_on_terminal(const char *const words[WORDS_MAX])
     size_t n = 0;
     struct run result = {.status = server_wait(&child)};
     ck_assert_int_eq(fcntl(terminal, F_SETFL, O_NONBLOCK), 0);
-    for (ssize_t got = 1; got > 0 && n<sizeof text - 1; n += got> 0 ? (size_t)got : 0)
-        got = read(terminal, text + n, sizeof text - 1 - n);
+    while (n < sizeof text - 1) {
+        ssize_t got = read(terminal, text + n, sizeof text - 1 - n);
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+    }
     text[n] = '\0';
     close(held);
     close(terminal);

@@ -17,6 +17,9 @@ struct run {
 struct run run(const char *const words[WORDS_MAX], const char *input);
 #define RUN(...) run((const char *const[WORDS_MAX]){"--server", server.url, __VA_ARGS__}, NULL)
 
+/* Whether there are pseudo-terminals here: a bare change of root has none. */
+bool terminals_exist(void);
+
 /* The same with a terminal as its standard output. */
 struct run run_on_terminal(const char *const words[WORDS_MAX]);
 
