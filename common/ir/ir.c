@@ -178,19 +178,6 @@ struct bp_id bp_id_make(const struct bp_id_maker *maker, enum bp_entity_kind kin
     return id;
 }
 
-void bp_lineage_write(struct bp_writer *writer, const struct bp_lineage *lineage)
-{
-    bp_writer_object(writer);
-    bp_writer_key(writer, "rule");
-    bp_writer_string(writer, lineage->rule);
-    bp_writer_key(writer, "sources");
-    bp_writer_array(writer);
-    for (uint32_t i = 0; i < lineage->n_sources; i++)
-        bp_writer_id(writer, &lineage->sources[i]);
-    bp_writer_end(writer);
-    bp_writer_end(writer);
-}
-
 bool bp_work_equal(const struct bp_work *a, const struct bp_work *b)
 {
     return a->operations.n == b->operations.n && a->read.n == b->read.n && a->write.n == b->write.n &&

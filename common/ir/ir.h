@@ -126,7 +126,6 @@ struct bp_lineage {
     const struct bp_id *sources;
     uint32_t n_sources;
 };
-void bp_lineage_write(struct bp_writer *writer, const struct bp_lineage *lineage);
 
 /* Positions in an array of the same snapshot, in ascending order. */
 struct bp_list {

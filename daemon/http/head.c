@@ -105,11 +105,6 @@ uint64_t bp_head_content_length(const struct bp_head *head)
     return length;
 }
 
-bool bp_head_has_body(const struct bp_head *head)
-{
-    return head->n_transfer_encoding || bp_head_content_length(head) > 0;
-}
-
 /* One of the parameters of a media type (RFC 9110 section 5.6.6); `n_name` 0 for none. Borrowed. */
 struct parameter {
     const char *name, *value;

@@ -31,9 +31,6 @@ int bp_head_check(const struct bp_head *head, const char *version, struct bp_err
 /* The length that Content-Length promises; 0 without one. Past 64 bits: UINT64_MAX. */
 uint64_t bp_head_content_length(const struct bp_head *head);
 
-/* Whether a body follows at all. */
-bool bp_head_has_body(const struct bp_head *head);
-
 /* True for application/json, whatever its parameters but a charset other than UTF-8. NULL is not. */
 bool bp_media_is_json(const char *content_type);
 

@@ -160,19 +160,6 @@ int bp_store_snapshot_read_raw(struct bp_store *store, const struct bp_digest *d
     return 0;
 }
 
-int bp_store_snapshot_exists(struct bp_store *store, const struct bp_digest *digest, struct bp_err *err)
-{
-    struct bp_db *db = bp_store_pool_take(&store->pool, err);
-    if (!db)
-        return -1;
-    struct bp_query query = bp_query_of(db, BP_SQL_SNAPSHOT_SEQ, NULL);
-    bp_bind_digest(&query, digest);
-    bool found = bp_query_row(&query);
-    int result = bp_query_end(&query, err);
-    bp_store_pool_give(&store->pool, db);
-    return result == 0 && !found ? not_found("snapshot", digest, err) : result;
-}
-
 /* ---- Replays ---- */
 
 static struct bp_store_replay replay_row(struct bp_query *query)

@@ -254,9 +254,6 @@ int bp_store_plan_list(struct bp_store *store, const struct bp_store_plan_filter
 int bp_store_snapshot_read(struct bp_store *store, const struct bp_digest *digest, struct bp_buf *out,
                            struct bp_err *err);
 
-/* 0 when it is stored, without reading its bytes; not_found. */
-int bp_store_snapshot_exists(struct bp_store *store, const struct bp_digest *digest, struct bp_err *err);
-
 /* For replay: the bytes as they unpack, not checked against the digest. `ret_unpacked` is false, and `out` as it was,
  * when they do not unpack. not_found. */
 int bp_store_snapshot_read_raw(struct bp_store *store, const struct bp_digest *digest, struct bp_buf *out,

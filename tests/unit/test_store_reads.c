@@ -265,9 +265,6 @@ START_TEST(test_store_reads__a_snapshot_is_the_bytes_of_its_digest)
     ck_assert_mem_eq(out.data + 6, large, n);
     ck_assert_int_eq(read_snapshot("not stored", &out), BP_E_not_found);
     ck_assert_uint_eq(out.len, 6 + n);
-    struct bp_digest digest = digest_of_text(large), none = digest_of_text("not stored");
-    ck_assert_int_eq(bp_store_snapshot_exists(fixture.store, &digest, NULL), 0);
-    ck_assert_int_eq(bp_store_snapshot_exists(fixture.store, &none, NULL), -1);
     bp_buf_release(&out);
     free(large);
 }
