@@ -22,17 +22,10 @@ void bp_plan_diagnostic_write(struct bp_writer *writer, const struct bp_err *fin
 void bp_plan_derivation_begin(struct bp_writer *writer, const char *pass, unsigned revision,
                               const struct bp_digest *source, const struct bp_digest *target);
 
-/* The lists of an outcome. */
-void bp_plan_snapshots_write(struct bp_writer *writer, const struct bp_outcome *outcome);
-void bp_plan_derivations_write(struct bp_writer *writer, const struct bp_outcome *outcome);
+/* The list of them. */
 void bp_plan_diagnostics_write(struct bp_writer *writer, const struct bp_problems *diagnostics);
 
 /* The facts of an outcome: 1 and `*ret`; 0 when it has no portable snapshot to sum; -1 with quantity_overflow. */
 int bp_plan_facts(const struct bp_outcome *outcome, struct bp_facts *ret, struct bp_err *err);
-
-/* The members `model`, `mode`, `snapshots`, `derivations`, `facts` where there are any (NULL: none) and, unless it
- * committed, `diagnostics`, into an object that the caller began. */
-void bp_plan_members_write(struct bp_writer *writer, const struct bp_request *request, const struct bp_outcome *outcome,
-                           const struct bp_facts *facts);
 
 #endif
