@@ -74,8 +74,10 @@ struct bp_row_work bp_row_collective(struct bp_calc *calc, const struct bp_symbo
 int bp_block_distribute(const struct bp_pass_input *input, const char *rule, const struct bp_block *block,
                         struct bp_arena *arena, struct bp_ir *ret, struct bp_err *err);
 
-/* The row tables. -1: quantity_overflow, internal. */
-int bp_training_block(const struct bp_pass_input *input, struct bp_block *ret, struct bp_err *err);
-int bp_inference_block(const struct bp_pass_input *input, struct bp_block *ret, struct bp_err *err);
+/* The row tables of the block of kind `s->kind`. -1: quantity_overflow, internal. */
+int bp_training_block(const struct bp_request *request, const struct bp_symbols *s, struct bp_block *ret,
+                      struct bp_err *err);
+int bp_inference_block(const struct bp_request *request, const struct bp_symbols *s, struct bp_block *ret,
+                       struct bp_err *err);
 
 #endif

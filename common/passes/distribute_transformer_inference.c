@@ -244,7 +244,7 @@ static bool applies(const struct bp_request *request)
 static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct bp_ir *ret, struct bp_err *err)
 {
     struct bp_block block;
-    if (bp_inference_block(input, &block, err) < 0)
+    if (bp_inference_block(input->request, input->symbols, &block, err) < 0)
         return -1;
     return bp_block_distribute(input, RULE, &block, arena, ret, err);
 }

@@ -185,19 +185,16 @@ static void sum_memory(struct builder *b)
         b->block->memory.at[held[i].fact] = bp_bytes(calc, bp_mul(calc, held[i].elements, s->e));
 }
 
-int bp_inference_block(const struct bp_pass_input *input, struct bp_block *ret, struct bp_err *err)
+int bp_inference_block(const struct bp_request *request, const struct bp_symbols *s, struct bp_block *ret,
+                       struct bp_err *err)
 {
-    const struct bp_symbols *s = input->symbols;
-    struct builder b = {.block = ret,
-                        .model = &input->request->model,
-                        .kind = &input->request->model.kinds[0],
-                        .s = s,
-                        .R = input->request->strategy.replicas};
+    struct builder b = {
+        .block = ret, .model = &request->model, .kind = s->kind, .s = s, .R = request->strategy.replicas};
     b.bq = bp_mul(&b.calc, s->b, s->q);
     b.Y = bp_mul(&b.calc, b.bq, s->H);
     *ret = (struct bp_block){
         .boundary = {3, {bp_mul(&b.calc, b.R, s->b), s->q, s->H}, {BP_AXIS_REPLICA, BP_AXIS_NONE, BP_AXIS_NONE}},
-        .forward_phase = input->request->workload.phase == BP_PREFILL ? BP_PHASE_PREFILL : BP_PHASE_DECODE};
+        .forward_phase = request->workload.phase == BP_PREFILL ? BP_PHASE_PREFILL : BP_PHASE_DECODE};
     add_mlp(&b, add_attention(&b));
     sum_memory(&b);
     return bp_calc_check(&b.calc, "/workload", "the work or memory of the block", err);

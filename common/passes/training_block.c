@@ -177,11 +177,11 @@ static void sum_activations(struct bp_row_builder *b)
     memory[BP_MEMORY_WORKING_ACTIVATIONS] = bp_bytes(calc, working);
 }
 
-int bp_training_block(const struct bp_pass_input *input, struct bp_block *ret, struct bp_err *err)
+int bp_training_block(const struct bp_request *request, const struct bp_symbols *s, struct bp_block *ret,
+                      struct bp_err *err)
 {
-    const struct bp_symbols *s = input->symbols;
     struct bp_row_builder b = {
-        .block = ret, .model = &input->request->model, .kind = s->kind, .strategy = &input->request->strategy, .s = s};
+        .block = ret, .model = &request->model, .kind = s->kind, .strategy = &request->strategy, .s = s};
     /* Rows are cleared as they are added. */
     ret->n_rows = 0;
     ret->memory = (struct bp_memory){0};

@@ -7,7 +7,6 @@ const char *const bp_attention_count_names[] = {"full", "causal", NULL};
 const char *const bp_operations_count_names[] = {"hardware", "model", NULL};
 const char *const bp_kernel_names[] = {"tiled", "unfused", NULL};
 const char *const bp_loss_names[] = {"fp32_copy", "in_place", NULL};
-const char *const bp_cp_comm_names[] = {"ring", "all_gather", "a2a", NULL};
 const char *const bp_window_kv_names[] = {"capped", "full", NULL};
 
 const char *const bp_whole_job_keys[] = {

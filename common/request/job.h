@@ -12,15 +12,13 @@ enum bp_attention_count { BP_ATTENTION_FULL, BP_ATTENTION_CAUSAL };
 enum bp_operations_count { BP_OPERATIONS_HARDWARE, BP_OPERATIONS_MODEL };
 enum bp_kernel { BP_KERNEL_TILED, BP_KERNEL_UNFUSED };
 enum bp_loss { BP_LOSS_FP32_COPY, BP_LOSS_IN_PLACE };
-/* How keys and values reach the queries of other ranks under context parallelism. */
-enum bp_cp_comm { BP_CP_RING, BP_CP_ALL_GATHER, BP_CP_A2A };
 enum bp_window_kv { BP_WINDOW_KV_CAPPED, BP_WINDOW_KV_FULL };
 
 /* Their names in JSON, NULL-terminated, in the order of the enums. */
 extern const char *const bp_optimizer_names[],
-    *const bp_attention_count_names[],
-        *const bp_operations_count_names[],
-            *const bp_kernel_names[], *const bp_loss_names[], *const bp_cp_comm_names[], *const bp_window_kv_names[];
+    *const bp_attention_count_names[], *const bp_operations_count_names[], *const bp_kernel_names[],
+                                                                               *const bp_loss_names[],
+                                                                                   *const bp_window_kv_names[];
 
 /* How things are counted; chosen by the caller, stamped on every answer. */
 struct bp_conventions {

@@ -9,6 +9,7 @@ const char *const bp_dtype_names[] = {"float8", "float16", "bfloat16", "float32"
 const char *const bp_inference_phase_names[] = {"prefill", "decode", NULL};
 const char *const bp_recompute_names[] = {"none", "selective", "full", NULL};
 const char *const bp_schedule_names[] = {"none", "1f1b", "interleaved", "gpipe", NULL};
+const char *const bp_cp_comm_names[] = {"ring", "all_gather", "a2a", NULL};
 const char *const bp_target_kind_names[] = {"none", "reference-queue", "reference-slot", NULL};
 
 uint64_t bp_dtype_bytes(enum bp_dtype dtype)
@@ -77,6 +78,7 @@ static enum reading workload_read(const struct bp_reader *reader, struct bp_work
         workload.batch_size = read_size(reader, "batch_size", inference);
         workload.context_length = read_size(reader, "context_length", inference);
     }
+    workload.kv_cache_dtype = workload.dtype;
     *ret = workload;
     return reading;
 }

@@ -17,13 +17,17 @@ enum bp_dtype { BP_DTYPE_FLOAT8, BP_DTYPE_FLOAT16, BP_DTYPE_BFLOAT16, BP_DTYPE_F
 enum bp_inference_phase { BP_PREFILL, BP_DECODE };
 enum bp_recompute { BP_RECOMPUTE_NONE, BP_RECOMPUTE_SELECTIVE, BP_RECOMPUTE_FULL };
 enum bp_schedule { BP_SCHEDULE_NONE, BP_SCHEDULE_1F1B, BP_SCHEDULE_INTERLEAVED, BP_SCHEDULE_GPIPE };
+/* How keys and values reach the queries of other ranks under context parallelism. */
+enum bp_cp_comm { BP_CP_RING, BP_CP_ALL_GATHER, BP_CP_A2A };
 enum bp_target_kind { BP_TARGET_NONE, BP_TARGET_QUEUE, BP_TARGET_SLOT };
 
 /* Their names in JSON, NULL-terminated, in the order of the enums. bp_target_kind_names[0] is "none" and is never
  * read or written. */
-extern const char *const bp_mode_names[],
-    *const bp_dtype_names[], *const bp_inference_phase_names[],
-                                 *const bp_recompute_names[], *const bp_schedule_names[], *const bp_target_kind_names[];
+extern const char *const bp_mode_names[], *const bp_dtype_names[], *const bp_inference_phase_names[],
+                                                                       *const bp_recompute_names[],
+                                                                           *const bp_schedule_names[],
+                                                                               *const bp_cp_comm_names[],
+                                                                                   *const bp_target_kind_names[];
 
 uint64_t bp_dtype_bytes(enum bp_dtype dtype); /* bytes per element: 1, 2, 2, 4 */
 
@@ -36,6 +40,10 @@ struct bp_workload {
     /* inference; 0 otherwise */
     enum bp_inference_phase phase;
     uint64_t batch_size, context_length;
+    enum bp_dtype kv_cache_dtype; /* `dtype` unless said */
+    /* the kinds of block that are planned, in the model's order; none of them: every kind it has */
+    char block_kinds[BP_KINDS_MAX][BP_KIND_NAME_MAX];
+    uint32_t n_block_kinds;
 };
 
 /* The most runs of blocks (pipeline stages times virtual stages) that may be dealt by hand. */
@@ -49,7 +57,8 @@ struct bp_strategy {
     enum bp_recompute recompute;
     enum bp_schedule pipeline_schedule;
     uint64_t virtual_stages, zero_stage;
-    uint64_t context_parallel;                        /* 1 unless a job says otherwise */
+    uint64_t context_parallel;
+    enum bp_cp_comm cp_comm;                          /* ring without context parallelism */
     uint64_t expert_parallel, expert_tensor_parallel; /* of models with experts: 1, tensor_parallel */
     /* blocks of each run, in model order: run c*p + s is chunk c of stage s; none of them: an even split */
     uint16_t pipeline_layers[BP_RUNS_MAX];

@@ -47,9 +47,8 @@ int bp_capacity_training_facts(struct bp_capacity_run *run, const struct bp_capa
     struct bp_block block;
     struct bp_request request = *run->request;
     struct bp_symbols s = kind->s;
-    struct bp_pass_input input = {.request = &request, .symbols = &s};
     enum bp_recompute recompute = request.strategy.recompute;
-    if (bp_training_block(&input, &block, err) < 0)
+    if (bp_training_block(&request, &s, &block, err) < 0)
         return -1;
     if (!same_parameters(run, kind, facts, &block))
         return bp_fail(err, BP_E_internal, "", "the rows and the description of a block differ in their parameters");
@@ -61,7 +60,7 @@ int bp_capacity_training_facts(struct bp_capacity_run *run, const struct bp_capa
         return 0;
     request.strategy.recompute = BP_RECOMPUTE_NONE;
     s.gathers_again = s.sequence_parallel && request.strategy.recompute_all_gather;
-    if (bp_training_block(&input, &block, err) < 0)
+    if (bp_training_block(&request, &s, &block, err) < 0)
         return -1;
     bp_u128 whole = sum_activations(run, &s, &block, BP_RECOMPUTE_NONE).stored;
     bool full = recompute == BP_RECOMPUTE_FULL;
