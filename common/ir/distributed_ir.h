@@ -6,7 +6,7 @@
 
 #include "common/ir/ir.h"
 
-enum { BP_DIMS_MAX = 4 };
+enum { BP_DIMS_MAX = 5 };
 
 struct bp_mesh_axis {
     enum bp_axis axis;

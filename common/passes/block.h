@@ -9,11 +9,13 @@
 
 #include "common/passes/pass.h"
 
-enum { BP_ROWS_MAX = 48, BP_ROW_INPUTS_MAX = 2, BP_BLOCK_INPUT = BP_ROWS_MAX };
+enum { BP_ROWS_MAX = 48, BP_ROW_INPUTS_MAX = 3, BP_BLOCK_INPUT = BP_ROWS_MAX };
 
 /* What the activation gradient of a row needs again, when it was not kept but can be made again. */
 enum bp_operands { BP_NEEDS_NOTHING, BP_NEEDS_INPUTS, BP_NEEDS_ITSELF };
 
+/* Global, within one rank of the context-parallel group: where there is such a group the value's shape gets a dimension
+ * of its ranks after the batch. */
 struct bp_tensor_shape {
     uint32_t n_dims; /* 0: there is no such tensor */
     bp_u128 size[BP_DIMS_MAX];
@@ -30,6 +32,7 @@ struct bp_row_work {
 struct bp_row {
     const char *name;
     enum bp_engine engine;
+    enum bp_axis axis; /* of the mesh, along which a collective's group lies */
     uint32_t inputs[BP_ROW_INPUTS_MAX], n_inputs; /* rows of the table, or BP_BLOCK_INPUT */
     struct bp_row_work forward, activation_gradient, weight_gradient, optimizer;
     bool recomputed; /* its forward work is done again before the backward pass */
