@@ -4,6 +4,14 @@
 
 #include "common/gate/checks.h"
 
+/* distributed_order.c: phases, rows and dependencies in order. */
+void bp_gate_check_topology(struct bp_gate *gate);
+void bp_gate_check_phases(struct bp_gate *gate);
+void bp_gate_check_order(struct bp_gate *gate);
+void bp_gate_check_dataflow(struct bp_gate *gate);
+void bp_gate_check_backward(struct bp_gate *gate);
+void bp_gate_check_updates(struct bp_gate *gate);
+
 /* distributed_values.c: the mesh and what lies on it. */
 void bp_gate_check_mesh(struct bp_gate *gate);
 void bp_gate_check_values(struct bp_gate *gate);
