@@ -103,6 +103,31 @@ static const char *read_queue(const char *text, struct bp_daemon_config *config)
     return read_uint(text, 1, 65536, "must be a number between 1 and 65536", &config->queue);
 }
 
+static const char *read_connections(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 1, 65536, "must be a number between 1 and 65536", &config->connections);
+}
+
+static const char *read_connections_per_address(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 0, 65536, "must be a number between 0 and 65536", &config->connections_per_address);
+}
+
+static const char *read_receive_timeout(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 1, 3600, "must be a number of seconds between 1 and 3600", &config->receive_timeout);
+}
+
+static const char *read_answer_timeout(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 1, 3600, "must be a number of seconds between 1 and 3600", &config->answer_timeout);
+}
+
+static const char *read_stop_timeout(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 0, 3600, "must be a number of seconds between 0 and 3600", &config->stop_timeout);
+}
+
 static const char *read_log_level(const char *text, struct bp_daemon_config *config)
 {
     for (int i = 0; bp_log_level_names[i]; i++)
@@ -269,7 +294,7 @@ static void help_line(struct bp_buf *out, const char *option, const char *argume
 {
     char left[64];
     snprintf(left, sizeof left, "--%s%s%s", option, argument ? " " : "", argument ? argument : "");
-    bp_buf_addf(out, "  %-22s %s", left, help);
+    bp_buf_addf(out, "  %-31s %s", left, help);
 }
 
 void bp_daemon_config_help(struct bp_buf *out)

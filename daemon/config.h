@@ -33,6 +33,8 @@ struct bp_daemon_config {
     char socket[108];     /* "" for none */
     char database[4096];
     unsigned workers, queue;
+    unsigned connections, connections_per_address;          /* 0: as many as there can be */
+    unsigned receive_timeout, answer_timeout, stop_timeout; /* seconds */
     enum bp_log_level log_level;
 };
 

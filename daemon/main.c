@@ -70,20 +70,24 @@ static int start(struct program *program, const struct bp_daemon_config *config,
         .listen = (const struct sockaddr *)&config->listen,
         .listen_size = config->listen_size,
         .socket = config->socket,
+        .connections = config->connections,
+        .connections_per_address = config->connections_per_address,
+        .receive_seconds = config->receive_timeout,
+        .answer_seconds = config->answer_timeout,
         .service = program->service,
         .metrics = &program->metrics,
     };
     return bp_http_start(&http, &program->http, err);
 }
 
-/* For what was accepted with a 202 to be derived yet; the rest is on disk and waits for the next start. */
-static const uint64_t finish_ns = UINT64_C(15) * 1000000000;
-
-static void stop(struct program *program)
+/* The time is for who waits and for what was accepted with a 202 together: the workers take both. What of the latter is
+ * not derived by then is on disk and waits for the next start. */
+static void stop(struct program *program, unsigned seconds)
 {
-    bp_http_stop(program->http);
+    uint64_t deadline = bp_clock_ns() + seconds * UINT64_C(1000000000);
+    bp_http_stop(program->http, deadline);
     if (program->service)
-        bp_service_drain(program->service, bp_clock_ns() + finish_ns);
+        bp_service_drain(program->service, deadline);
     bp_service_stop(program->service);
     bp_store_close(program->store);
     bp_service_free(program->service);
@@ -139,13 +143,13 @@ static int run(const struct bp_daemon_config *config)
     block_signals(&signals);
     if (start(&program, config, &err)) {
         bp_log_err(BP_LOG_ERROR, "the daemon cannot run", &err);
-        stop(&program);
+        stop(&program, 0);
         return EXIT_FAILED;
     }
     announce(&program, config);
     int failed = wait_for_end(&program, &signals);
     sd_notify(0, "STOPPING=1");
-    stop(&program);
+    stop(&program, config->stop_timeout);
     bp_log(BP_LOG_INFO, "stopped", NULL);
     return failed ? EXIT_FAILED : EXIT_STOPPED;
 }

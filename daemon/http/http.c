@@ -27,8 +27,8 @@ static const size_t connection_memory = 16 * 1024;
 /* Bytes that may be allocated for all bodies together, and for all answers: clients that read slowly hold theirs. */
 static const uint64_t body_budget = UINT64_C(256) << 20, answer_budget = UINT64_C(512) << 20;
 
-/* For those who wait to get their answer, and for the answers to be taken, when the daemon stops. */
-static const uint64_t drain_ns = UINT64_C(15) * 1000000000, grace_ns = UINT64_C(3) * 1000000000;
+/* For the last answers to be taken when the daemon stops. */
+static const uint64_t grace_ns = UINT64_C(3) * 1000000000;
 
 struct bp_http {
     struct MHD_Daemon *daemon;
@@ -66,7 +66,7 @@ static struct MHD_Response *response_of(struct bp_answer *answer)
     if (!add_header(response, "Content-Type", answer->media_type) || !add_header(response, "ETag", answer->etag) ||
         !add_header(response, "Location", answer->location) || !add_header(response, "Link", answer->link) ||
         !add_header(response, "Allow", answer->allow) || !add_header(response, "Retry-After", retry_after) ||
-        !add_header(response, "Preference-Applied", answer->status == 202 ? "respond-async" : NULL) ||
+        !add_header(response, "Preference-Applied", answer->applied) ||
         !add_header(response, "Cache-Control", answer->immutable ? "public, max-age=31536000, immutable" : NULL) ||
         !add_header(response, "Connection", answer->close ? "close" : NULL)) {
         MHD_destroy_response(response);
@@ -112,6 +112,7 @@ static bool judge(struct bp_http *http, struct bp_connection *connection, const 
     const char *allow = NULL;
     bool framed = bp_head_check(&connection->head, version, &err) == 0;
     if (framed && bp_target_split(connection->target, &connection->call.target, &err) == 0 &&
+        bp_head_request_timeout(&connection->head, &connection->timeout_seconds, &err) == 0 &&
         bp_route_find(&connection->call, method, &connection->route, &allow, &err) == 0) {
         if (bp_head_content_length(&connection->head) <= BP_BODY_MAX)
             return true;
@@ -186,7 +187,7 @@ static struct bp_answer *run_route(struct bp_connection *connection)
     call->n_body = connection->body.len;
     call->is_encoded = bp_head_is_encoded(&connection->head);
     call->content_type = connection->head.content_type;
-    call->prefer = connection->head.prefer;
+    call->preferences = connection->head.preferences;
     call->if_none_match = connection->head.if_none_match;
     return bp_routes[connection->route].run(call);
 }
@@ -373,14 +374,24 @@ static int listen_unix(struct bp_http *http, const char *path, struct bp_err *er
     return 0;
 }
 
-static int start_daemon(struct bp_http *http, size_t n_fds, struct bp_err *err)
+/* How many connections there may be: as many as are wanted, if there are descriptors for them. */
+static unsigned connection_limit(const struct bp_http_options *options, size_t n_fds)
 {
-    unsigned limit = n_fds > 2 * RESERVED_FDS ? (unsigned)n_fds - RESERVED_FDS : RESERVED_FDS;
+    unsigned most = n_fds > 2 * RESERVED_FDS ? (unsigned)n_fds - RESERVED_FDS : RESERVED_FDS;
+    if (options->connections > most)
+        bp_log(BP_LOG_WARNING, "there are descriptors for fewer connections than configured",
+               BP_LOG_FIELDS(BP_LOG_UINT("connections", most)));
+    return options->connections && options->connections < most ? options->connections : most;
+}
+
+static int start_daemon(struct bp_http *http, const struct bp_http_options *options, size_t n_fds, struct bp_err *err)
+{
     MHD_set_panic_func(on_panic, NULL);
     http->daemon = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory, MHD_OPTION_LISTEN_SOCKET, http->listener,
-        MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)BP_IDLE_SECONDS,
+        MHD_OPTION_CONNECTION_LIMIT, connection_limit(options, n_fds), MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        options->connections_per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)BP_IDLE_SECONDS,
         MHD_OPTION_URI_LOG_CALLBACK, on_target, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_END);
     if (!http->daemon)
@@ -413,13 +424,15 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
     http->listener = -1;
     http->service = http->connections.service = options->service;
     http->metrics = http->connections.metrics = options->metrics;
+    http->connections.receive_seconds = options->receive_seconds;
+    http->connections.answer_seconds = options->answer_seconds;
     http->connections.resume = resume;
     http->connections.accepted = on_unix_client;
     http->connections.accepted_data = http;
     http->connections.unix_listener = options->unix_listener;
     if (listen_tcp(http, options, err) ||
         (options->unix_listener < 0 && *options->socket && listen_unix(http, options->socket, err)) ||
-        start_daemon(http, n_fds, err)) {
+        start_daemon(http, options, n_fds, err)) {
         http_free(http);
         return -1;
     }
@@ -437,13 +450,13 @@ unsigned bp_http_port(const struct bp_http *http)
     return http->port;
 }
 
-void bp_http_stop(struct bp_http *http)
+void bp_http_stop(struct bp_http *http, uint64_t deadline_ns)
 {
     if (!http)
         return;
     MHD_quiesce_daemon(http->daemon);
     shutdown(http->listener, SHUT_RDWR); /* who is in the backlog learns now, not at the end */
-    bp_connections_drain(&http->connections, bp_clock_ns() + drain_ns, grace_ns);
+    bp_connections_drain(&http->connections, deadline_ns, grace_ns);
     bp_connections_stop(&http->connections);
     MHD_stop_daemon(http->daemon);
     http_free(http);

@@ -25,6 +25,7 @@ struct bp_answer {
     bool immutable;                /* the body never changes: it may be cached for ever */
     bool close;                    /* the connection is of no use after it */
     unsigned retry_after;          /* seconds; 0: none */
+    char applied[40];              /* the preferences that made it so (RFC 7240), or "" */
     char etag[BP_DIGEST_TEXT + 2]; /* quoted, or "" */
     char location[BP_LOCATION_MAX];
     char *link;                     /* of the next page, owned; or NULL */

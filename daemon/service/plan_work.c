@@ -432,6 +432,8 @@ struct bp_answer *bp_plan_accepted(const struct bp_claim_view *view, const char 
     } else {
         answer = bp_record_answer(202, record.data, record.len, model_extra);
         locate(answer, &view->id);
+        if (!bp_answer_is_standing(answer))
+            strcpy(answer->applied, "respond-async");
     }
     bp_buf_release(&record);
     return answer;

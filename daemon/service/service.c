@@ -136,6 +136,13 @@ struct bp_answer *bp_service_written(struct bp_writer *writer, int status, struc
     return bp_problem_of(err, NULL);
 }
 
+struct bp_answer *bp_service_come_again(struct bp_service *service, enum bp_job_lane lane, struct bp_answer *answer)
+{
+    if (!bp_answer_is_standing(answer))
+        answer->retry_after = bp_job_queue_retry_after(&service->queue, lane);
+    return answer;
+}
+
 void bp_service_write_next(struct bp_writer *writer, const char *next)
 {
     bp_writer_key(writer, "next");
@@ -188,7 +195,8 @@ struct bp_answer *bp_service_ready(struct bp_service *service)
     if (bp_store_ready(service->store, &err))
         return bp_problem_of(&err, NULL);
     if (bp_job_queue_is_full(&service->queue, BP_LANE_PLANS))
-        return bp_problem_say(BP_E_queue_full, "", "no more plans can wait");
+        return bp_service_come_again(service, BP_LANE_PLANS,
+                                     bp_problem_say(BP_E_queue_full, "", "no more plans can wait"));
     return bp_answer_static(200, BP_MEDIA_JSON, body, sizeof body - 1);
 }
 

@@ -19,7 +19,7 @@ struct bp_waiter {
     struct bp_errand *errand;
     struct bp_waiter *next;
     bool is_claimant;
-    bool wants_acceptance; /* respond-async: answered once the job is on disk */
+    bool wants_acceptance; /* answered once the job is on disk; under the claims' lock while it waits */
     bool has_body;         /* `body` is set: the answer may be kept for it */
     struct bp_digest body; /* of the raw body */
     char *model_extra;     /* JSON members of the answer's `model`; owned; or NULL */

@@ -101,7 +101,15 @@ void client_take(struct client *client, struct bp_answer *answer)
 void client_post(struct service_fixture *fixture, struct client *client, const char *body, bool async)
 {
     client_begin(client);
-    client_take(client, bp_service_plan_create(fixture->service, body, strlen(body), async, &client->waiter));
+    client_take(client, bp_service_plan_create(fixture->service, body, strlen(body),
+                                               async ? BP_PATIENCE_NONE : BP_PATIENCE_FULL, &client->waiter));
+}
+
+void client_post_patiently(struct service_fixture *fixture, struct client *client, const char *body)
+{
+    client_begin(client);
+    client_take(client,
+                bp_service_plan_create(fixture->service, body, strlen(body), BP_PATIENCE_SOME, &client->waiter));
 }
 
 void client_wait(struct client *client)

@@ -37,6 +37,7 @@ struct client {
     bool waits; /* was told to wait */
 };
 void client_post(struct service_fixture *fixture, struct client *client, const char *body, bool async);
+void client_post_patiently(struct service_fixture *fixture, struct client *client, const char *body);
 /* Takes what another call gave; waits when that is NULL. */
 void client_begin(struct client *client);
 void client_take(struct client *client, struct bp_answer *answer);

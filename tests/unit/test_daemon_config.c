@@ -68,6 +68,11 @@ START_TEST(test_config__nothing_given_is_the_documented_default)
     ck_assert_str_eq(config.database, "blueprint.db");
     ck_assert_uint_ge(config.workers, 1);
     ck_assert_uint_eq(config.queue, 256);
+    ck_assert_uint_eq(config.connections, 0);
+    ck_assert_uint_eq(config.connections_per_address, 0);
+    ck_assert_uint_eq(config.receive_timeout, 30);
+    ck_assert_uint_eq(config.answer_timeout, 60);
+    ck_assert_uint_eq(config.stop_timeout, 30);
     ck_assert_int_eq(config.log_level, BP_LOG_INFO);
 }
 END_TEST
@@ -134,6 +139,11 @@ START_TEST(test_config__values_that_are_none_are_refused)
         {"--workers", "99999999999999999999", "between"},
         {"--queue", "0", "between"},
         {"--queue", "65537", "between"},
+        {"--connections", "0", "between"},
+        {"--connections-per-address", "65537", "between"},
+        {"--receive-timeout", "0", "between"},
+        {"--answer-timeout", "3601", "between"},
+        {"--stop-timeout", "15s", "between"},
         {"--log-level", "INFO", "debug"},
         {"--database", "", "path"},
     };
