@@ -9,7 +9,7 @@
 #   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
 #   make golden       hold the passes at their new revisions to what they derive now
 #   make bench        measure, beside a baseline of the same run
-#   make docs         render docs/passes from the passes, and what the session of README.md prints
+#   make docs         render docs/passes and docs/metrics.md from their tables, and what the session of README.md prints
 #   make check-docs   whether they are stale, and whether the examples of the other pages still run
 #   make install      DESTDIR and prefix are honoured
 #   make dist         a source archive of HEAD
@@ -246,13 +246,14 @@ bench-built: all $(BUILD)/tests/bench
 	BP_BUILD=$(BUILD) $(BUILD)/tests/bench $(SECTIONS)
 
 docs: all $(BUILD)/docs/render
-	$(BUILD)/docs/render docs/passes
+	$(BUILD)/docs/render docs
 	BUILD=$(BUILD) sh tests/readme.sh --write
 
 check-docs: all $(BUILD)/docs/render
 	rm -rf $(BUILD)/docs/passes && mkdir -p $(BUILD)/docs/passes
-	$(BUILD)/docs/render $(BUILD)/docs/passes
+	$(BUILD)/docs/render $(BUILD)/docs
 	diff -ru docs/passes $(BUILD)/docs/passes
+	diff -u docs/metrics.md $(BUILD)/docs/metrics.md
 	BUILD=$(BUILD) sh tests/readme.sh
 
 # --- sources

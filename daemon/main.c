@@ -50,7 +50,8 @@ static int inherit_socket(int *ret, struct bp_err *err)
 
 static int start(struct program *program, const struct bp_daemon_config *config, struct bp_err *err)
 {
-    const struct bp_store_options store = {.path = config->database};
+    const struct bp_store_options store = {.path = config->database,
+                                           .observer = bp_service_store_observer(&program->metrics)};
     if (bp_store_open(&store, &program->store, err))
         return -1;
     const struct bp_service_options service = {

@@ -33,9 +33,10 @@ struct bp_connection {
     uint64_t n_read; /* of the body, kept or not */
     struct bp_head head;
     struct bp_answer *refusal; /* decided before the body was read */
-    size_t route;
-    bool started;             /* the handler saw the request */
-    unsigned timeout_seconds; /* that the client gives the answer; 0: says nothing */
+    size_t route, method;      /* as the metrics number them */
+    uint64_t whole_at;         /* CLOCK_MONOTONIC, ns: when the request had arrived as far as it was read */
+    bool started;              /* the handler saw the request */
+    unsigned timeout_seconds;  /* that the client gives the answer; 0: says nothing */
 
     /* Under the lock. */
     struct bp_connections *all;

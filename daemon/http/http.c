@@ -77,6 +77,15 @@ static struct MHD_Response *response_of(struct bp_answer *answer)
     return response;
 }
 
+static void count(struct bp_metrics *metrics, const struct bp_connection *connection, const struct bp_answer *answer)
+{
+    bp_metrics_count_by(metrics, BP_COUNTERS_HTTP_REQUESTS, connection->route, connection->method,
+                        bp_metrics_status(answer->status));
+    bp_metrics_observe(metrics, BP_HISTOGRAM_HTTP_SECONDS, connection->route, bp_clock_ns() - connection->whole_at);
+    if (answer->code)
+        bp_metrics_count_by(metrics, BP_COUNTERS_PROBLEMS, answer->code, 0, 0);
+}
+
 /* The connection keeps the answer until the request is over. */
 static enum MHD_Result deliver(struct bp_http *http, struct bp_connection *connection, struct bp_answer *answer)
 {
@@ -84,7 +93,7 @@ static enum MHD_Result deliver(struct bp_http *http, struct bp_connection *conne
     struct MHD_Response *response = response_of(answer);
     if (!response)
         return MHD_NO;
-    bp_metrics_request(http->metrics, connection->route, answer->status);
+    count(http->metrics, connection, answer);
     return MHD_queue_response(connection->handle, (unsigned)answer->status, response);
 }
 
@@ -130,6 +139,8 @@ static enum MHD_Result arrive(struct bp_http *http, struct bp_connection *connec
 {
     connection->started = true;
     connection->route = bp_routes_n;
+    connection->method = bp_metrics_method(method);
+    connection->whole_at = bp_clock_ns();
     connection->call = (struct bp_call){.service = http->service, .connections = &http->connections};
     MHD_get_connection_values(connection->handle, MHD_HEADER_KIND, collect_field, &connection->head);
     if (judge(http, connection, method, version))
@@ -196,6 +207,7 @@ static enum MHD_Result run(struct bp_http *http, struct bp_connection *connectio
 {
     struct bp_answer *answer = connection->refusal;
     bool may = bp_connection_begin(connection);
+    connection->whole_at = bp_clock_ns();
     connection->refusal = NULL;
     if (!may) {
         bp_answer_unref(answer);

@@ -19,9 +19,6 @@ struct bp_route {
 extern const struct bp_route bp_routes[];
 extern const size_t bp_routes_n;
 
-/* The names by index, and after them that of requests no route was found for. */
-extern const char *const bp_route_names[];
-
 /* The route of a request, its captures set in the call. -1: not_found, or method_not_allowed with the methods there
  * are in `*ret_allow` (static). */
 int bp_route_find(struct bp_call *call, const char *method, size_t *ret, const char **ret_allow, struct bp_err *err);

@@ -18,6 +18,7 @@
 struct bp_answer {
     atomic_uint references;
     int status;
+    enum bp_code code;      /* of a problem; else BP_OK */
     const char *media_type; /* static; NULL with an empty body */
     char *body;             /* owned, `n` bytes; or static */
     size_t n;

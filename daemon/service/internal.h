@@ -115,6 +115,7 @@ struct bp_errand {
     char entity[64];
     struct bp_buf body; /* of a fit request */
     /* A replay's, until it is stored. */
+    enum bp_replay_verdict verdict;
     struct bp_store_unit unit;
     struct bp_store_replay replay;
     struct bp_buf record;

@@ -131,9 +131,10 @@ struct bp_answer *bp_service_plan_create(struct bp_service *service, const char 
     bp_digest_of(body, n, &waiter->body);
     struct bp_answer *answer = bp_cache_get(&service->bodies, &waiter->body, NULL);
     if (answer) {
-        bp_metrics_count(service->metrics, BP_COUNTER_REPEATS);
+        bp_metrics_count_by(service->metrics, BP_COUNTERS_CACHE, BP_CACHE_BODIES, BP_CACHE_HIT, 0);
         return answer;
     }
+    bp_metrics_count_by(service->metrics, BP_COUNTERS_CACHE, BP_CACHE_BODIES, BP_CACHE_MISS, 0);
     answer = read_request(body, n, &reading);
     if (!answer) {
         /* The waiter's from here on: once it waits, whoever wakes it frees it. */

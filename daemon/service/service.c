@@ -188,6 +188,22 @@ bool bp_service_find(struct bp_service *service, enum bp_store_kind kind, const 
 
 /* ---- How it is ---- */
 
+static void on_commit(void *data, uint64_t units, uint64_t nanoseconds)
+{
+    bp_metrics_observe(data, BP_HISTOGRAM_COMMIT_UNITS, 0, units);
+    bp_metrics_observe(data, BP_HISTOGRAM_COMMIT_SECONDS, 0, nanoseconds);
+}
+
+static void on_checkpoint(void *data, uint64_t nanoseconds)
+{
+    bp_metrics_observe(data, BP_HISTOGRAM_CHECKPOINT_SECONDS, 0, nanoseconds);
+}
+
+struct bp_store_observer bp_service_store_observer(struct bp_metrics *metrics)
+{
+    return (struct bp_store_observer){.committed = on_commit, .checkpointed = on_checkpoint, .data = metrics};
+}
+
 struct bp_answer *bp_service_ready(struct bp_service *service)
 {
     static const char body[] = "{\"status\":\"ready\"}";
@@ -212,4 +228,13 @@ void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N])
     gauges[BP_GAUGE_CACHE_BYTES] = bp_cache_bytes(&service->bodies) + bp_cache_bytes(&service->snapshots);
     gauges[BP_GAUGE_STORE_BYTES] = stats.database_bytes;
     gauges[BP_GAUGE_WAL_BYTES] = stats.wal_bytes;
+    gauges[BP_GAUGE_DISK_FREE] = stats.disk_free_bytes;
+    gauges[BP_GAUGE_STORE_PLANS] = 0;
+    for (size_t i = 0; i < BP_STORE_PLAN_STATE_N; i++)
+        gauges[BP_GAUGE_STORE_PLANS] += stats.plans[i];
+    gauges[BP_GAUGE_STORE_SNAPSHOTS] = stats.snapshots;
+    gauges[BP_GAUGE_STORE_QUEUED] = stats.queued;
+    gauges[BP_GAUGE_JOBS_UNFINISHED] = stats.jobs_unfinished;
+    gauges[BP_GAUGE_FAILED_UNITS] = stats.failed_units;
+    gauges[BP_GAUGE_BUSY_CHECKPOINTS] = stats.busy_checkpoints;
 }

@@ -111,7 +111,10 @@ struct bp_answer *bp_service_model_get(const char *name);
 /* 200 when new work would be taken now, else the problem that stands in its way. */
 struct bp_answer *bp_service_ready(struct bp_service *service);
 
-/* Fills in the gauges the service knows of and leaves the others. */
+/* What the store tells of its commits and checkpoints goes into the metrics. */
+struct bp_store_observer bp_service_store_observer(struct bp_metrics *metrics);
+
+/* Fills in the samples the service knows of and leaves the others. */
 void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N]);
 
 #endif

@@ -47,6 +47,7 @@ struct bp_store_writer {
     uint64_t wal_limit, next_checkpoint;
     int64_t page_size;
     unsigned batch;
+    struct bp_store_observer observer;
     pthread_t thread;
 
     pthread_mutex_t queue_lock;
@@ -63,7 +64,7 @@ struct bp_store_writer {
     atomic_uint_fast64_t wal_bytes; /* not yet in the database file, as of the last commit */
 };
 
-/* `writer->db`, `counts`, `wal_limit` and `batch` are set by the caller, the rest is zero. */
+/* `writer->db`, `counts`, `wal_limit`, `batch` and `observer` are set by the caller, the rest is zero. */
 int bp_store_writer_start(struct bp_store_writer *writer, struct bp_err *err);
 /* Commits what is queued and ends the thread. */
 void bp_store_writer_stop(struct bp_store_writer *writer);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +39,7 @@ static int open_connections(struct bp_store *store, const struct bp_store_option
     unsigned deadline_ms = options->read_deadline_ms ? options->read_deadline_ms : READ_DEADLINE_MS;
     writer->batch = options->batch ? options->batch : BATCH;
     writer->wal_limit = options->wal_limit ? options->wal_limit : WAL_LIMIT;
+    writer->observer = options->observer;
     if (bp_store_schema(store->path, &version, err) < 0 ||
         bp_store_open_writer(store->path, version, &writer->db, err) < 0)
         return -1;
@@ -109,11 +111,18 @@ static uint64_t file_bytes(const char *path, const char *suffix)
     return bytes;
 }
 
+static uint64_t disk_free_bytes(const char *path)
+{
+    struct statvfs disk;
+    return statvfs(path, &disk) == 0 ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
+}
+
 void bp_store_stats(struct bp_store *store, struct bp_store_stats *ret)
 {
     struct bp_store_writer *writer = &store->writer;
     struct bp_store_stats stats = {.database_bytes = file_bytes(store->path, ""),
-                                   .wal_bytes = file_bytes(store->path, "-wal")};
+                                   .wal_bytes = file_bytes(store->path, "-wal"),
+                                   .disk_free_bytes = disk_free_bytes(store->path)};
     pthread_mutex_lock(&writer->queue_lock);
     stats.queued = writer->queued;
     pthread_mutex_unlock(&writer->queue_lock);

@@ -29,6 +29,15 @@
 
 struct bp_store;
 
+/* Told on the writer thread, outside its locks, after each group that was committed and each checkpoint, whether
+ * readers were in its way or not: how many units, and how long COMMIT (which writes and syncs the log) or the
+ * checkpoint took. All NULL: nobody is. */
+struct bp_store_observer {
+    void (*committed)(void *data, uint64_t units, uint64_t nanoseconds);
+    void (*checkpointed)(void *data, uint64_t nanoseconds);
+    void *data;
+};
+
 /* Zero means the default given here. */
 struct bp_store_options {
     const char *path;          /* of the database file; it is made when absent, its directory is not */
@@ -37,6 +46,7 @@ struct bp_store_options {
     unsigned read_deadline_ms; /* of one read, the wait for a connection included: 1000 */
     uint64_t wal_limit;        /* bytes of write-ahead log from which on new work is to be refused: 1 GiB. The log is
                                 * checkpointed at 8 MiB; it only grows past that while another process keeps reading. */
+    struct bp_store_observer observer;
 };
 
 /* Takes the lock on realpath(path).lock for the life of the store, checks the schema, applies the migrations that are
@@ -60,6 +70,7 @@ extern const char *const bp_store_plan_state_names[]; /* "committed", "rejected"
 /* For metrics. The counts are of rows on disk; kept, not counted, so this is cheap. */
 struct bp_store_stats {
     uint64_t database_bytes, wal_bytes;
+    uint64_t disk_free_bytes; /* for us, where the file is; UINT64_MAX when that cannot be said */
     uint64_t plans[BP_STORE_PLAN_STATE_N], snapshots, derivations, replays, jobs_unfinished;
     uint64_t queued;                       /* units waiting for the writer */
     uint64_t commits, units, failed_units; /* since the start */

@@ -78,6 +78,12 @@ uint64_t service_fixture_count(const struct service_fixture *fixture, enum bp_co
     return atomic_load(&fixture->metrics.counters[counter]);
 }
 
+uint64_t service_fixture_lookups(const struct service_fixture *fixture, enum bp_cache_kind cache,
+                                 enum bp_cache_result result)
+{
+    return atomic_load(&fixture->metrics.cells[BP_CELLS_CACHE + (size_t)cache * BP_LABEL_RESULT_N + (size_t)result]);
+}
+
 static void on_wake(struct bp_waiter *waiter, struct bp_answer *answer)
 {
     struct client *client = (struct client *)(void *)waiter;

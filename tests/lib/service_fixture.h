@@ -28,6 +28,8 @@ void service_fixture_block(struct service_fixture *fixture);
 void service_fixture_unblock(struct service_fixture *fixture);
 
 uint64_t service_fixture_count(const struct service_fixture *fixture, enum bp_counter counter);
+uint64_t service_fixture_lookups(const struct service_fixture *fixture, enum bp_cache_kind cache,
+                                 enum bp_cache_result result);
 
 /* A client. `answer` is what it got, given back by client_done. */
 struct client {

@@ -1,4 +1,4 @@
-/* The HTTP layer where it needs no connection: framing, targets, routes, query, pages, metrics. */
+/* The HTTP layer where it needs no connection: framing, targets, routes, query, pages. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,7 +233,7 @@ static enum bp_code find(const char *method, const char *target, const char **re
     size_t route = bp_routes_n;
     ck_assert_int_eq(split(target), BP_OK);
     bp_route_find(&call, method, &route, ret_allow, &err);
-    *ret_name = bp_route_names[route];
+    *ret_name = bp_metrics_label(BP_LABEL_ROUTE, route);
     return err.code;
 }
 
@@ -326,36 +326,6 @@ START_TEST(test_pages__the_link_keeps_the_query_and_moves_the_cursor)
 }
 END_TEST
 
-/* ---- Metrics ---- */
-
-START_TEST(test_metrics__text_is_the_exposition_format)
-{
-    static struct bp_metrics metrics;
-    static const char *const lines[] = {
-        "blueprint_http_requests_total{route=\"a\",status=\"200\"} 2\n",
-        "blueprint_http_requests_total{route=\"b\",status=\"other\"} 1\n",
-        "blueprint_plan_stage_seconds_bucket{stage=\"commit\",le=\"0.001\"} 1\n",
-        "blueprint_plan_stage_seconds_bucket{stage=\"commit\",le=\"5\"} 1\n",
-        "blueprint_plan_stage_seconds_bucket{stage=\"commit\",le=\"+Inf\"} 2\n",
-        "blueprint_plan_stage_seconds_count{stage=\"commit\"} 2\n",
-        "blueprint_queue_depth 17\n",
-        "# TYPE blueprint_plan_stage_seconds histogram\n",
-    };
-    static const char *const routes[] = {"a", "b"};
-    uint64_t gauges[BP_GAUGE_N] = {[BP_GAUGE_QUEUE_DEPTH] = 17};
-    struct bp_buf out = {0};
-    bp_metrics_request(&metrics, 0, 200);
-    bp_metrics_request(&metrics, 0, 200);
-    bp_metrics_request(&metrics, 1, 299);
-    bp_metrics_latency(&metrics, BP_LATENCY_COMMIT, 1000000);
-    bp_metrics_latency(&metrics, BP_LATENCY_COMMIT, UINT64_C(9000000000));
-    bp_metrics_write(&metrics, routes, 2, gauges, &out);
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        ck_assert_msg(strstr(bp_buf_string(&out), lines[i]) != NULL, "%s", lines[i]);
-    bp_buf_release(&out);
-}
-END_TEST
-
 Suite *suite_http(void)
 {
     Suite *suite = suite_create("http");
@@ -376,7 +346,6 @@ Suite *suite_http(void)
     tcase_add_test(rest, test_query__every_parameter_that_is_wrong_is_named);
     tcase_add_test(rest, test_query__numbers_are_digits_within_their_range);
     tcase_add_test(rest, test_pages__the_link_keeps_the_query_and_moves_the_cursor);
-    tcase_add_test(rest, test_metrics__text_is_the_exposition_format);
     suite_add_tcase(suite, head);
     suite_add_tcase(suite, target);
     suite_add_tcase(suite, rest);

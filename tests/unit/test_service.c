@@ -88,7 +88,7 @@ START_TEST(test_plan__a_repeated_body_is_answered_from_its_digest)
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(post(request_text(1024, 0), NULL), i ? 200 : 201);
     /* The second looked into the store and kept its answer. */
-    ck_assert_uint_eq(service_fixture_count(&fixture, BP_COUNTER_REPEATS), 2);
+    ck_assert_uint_eq(service_fixture_lookups(&fixture, BP_CACHE_BODIES, BP_CACHE_HIT), 2);
 }
 END_TEST
 
