@@ -6,8 +6,8 @@
 
 #include "common/base/err.h"
 
-/* Checks SQLite's own integrity and every snapshot against its digest, and names each that fails. 0: all is well; 1:
- * not all is, and what is wrong was printed; -1: it could not be looked at. */
+/* Checks everything that is stored (bp_service_verify): a line for each defect, with table, row and reason, and then
+ * how much was looked at. 0: all is well; 1: not all is; -1: it could not be looked at. */
 int bp_offline_verify(const char *database, struct bp_err *err);
 
 /* Brings the schema up to date, or says what that would take. */

@@ -75,7 +75,7 @@ struct bp_store_pool {
     struct bp_db *at;
     struct bp_db **idle; /* a stack: the last one used has the warmest cache */
     unsigned n, n_idle;
-    int64_t deadline_ns;
+    int64_t deadline_ns; /* 0: none, and one thread alone that reads */
     pthread_mutex_t lock;
     pthread_cond_t returned;
 };

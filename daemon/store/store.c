@@ -77,13 +77,38 @@ int bp_store_open(const struct bp_store_options *options, struct bp_store **ret,
     return 0;
 }
 
+int bp_store_open_reader(const char *path, struct bp_store **ret, struct bp_err *err)
+{
+    unsigned version = 0;
+    struct bp_store *store = calloc(1, sizeof *store);
+    if (!store)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the store");
+    store->lock_fd = -1;
+    store->path = bp_store_real_path(path, err);
+    int result = store->path ? bp_store_schema(store->path, &version, err) : -1;
+    if (result == 0 && version != bp_store_schema_known())
+        result = bp_fail(err, BP_E_storage_failed, "", "%s has schema %u, %u is needed: migrate it first", path,
+                         version, bp_store_schema_known());
+    if (result == 0)
+        result = bp_store_pool_open(&store->pool, store->path, 1, 0, err);
+    if (result < 0) {
+        free_store(store);
+        return -1;
+    }
+    *ret = store;
+    return 0;
+}
+
 void bp_store_close(struct bp_store *store)
 {
     if (!store)
         return;
-    bp_store_writer_stop(&store->writer);
+    bool writes = store->lock_fd >= 0;
+    if (writes)
+        bp_store_writer_stop(&store->writer);
     bp_store_pool_close(&store->pool);
-    bp_db_close(&store->writer.db);
+    if (writes)
+        bp_db_close(&store->writer.db);
     free_store(store);
 }
 
