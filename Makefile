@@ -150,9 +150,9 @@ $(BUILD)/tests/api: $(call objs,$(API_SRC)) $(TEST_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
 
-$(BUILD)/tests/fault: $(call objs,$(FAULT_SRC)) $(TEST_LIB) $(COMMON_LIB)
+$(BUILD)/tests/fault: $(call objs,$(FAULT_SRC)) $(TEST_LIB) $(DAEMON_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
-	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
+	$(link) $(DAEMON_LIBS) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
 
 $(BUILD)/tests/bench: $(call objs,$(BENCH_SRC)) $(DAEMON_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
@@ -169,7 +169,7 @@ deps:
 	@sh tests/deps.sh build
 
 check: deps
-	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-property check-api check-crash
+	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-property check-api check-faults check-crash
 
 check-unit: $(BUILD)/tests/unit
 	$(BUILD)/tests/unit $(SUITES)
@@ -179,6 +179,10 @@ check-property: $(BUILD)/tests/property
 
 check-api: all $(BUILD)/tests/api
 	BP_BUILD=$(BUILD) $(BUILD)/tests/api $(SUITES)
+
+# Disks and memory that fail, one call after the other.
+check-faults: all $(BUILD)/tests/fault
+	BP_BUILD=$(BUILD) $(BUILD)/tests/fault vfs
 
 # kill -9 under load, BP_CRASH_ROUNDS times.
 check-crash: all $(BUILD)/tests/fault
@@ -305,7 +309,7 @@ distclean: clean
 	rm -rf config.mk config.log config.status configure autom4te.cache tests/node/node_modules
 
 force:
-.PHONY: all force programs deps check check-unit check-property check-api check-crash check-fuzz fuzz-deps fuzz-run check-valgrind golden check-arrows check-symbols check-long \
+.PHONY: all force programs deps check check-unit check-property check-api check-faults check-crash check-fuzz fuzz-deps fuzz-run check-valgrind golden check-arrows check-symbols check-long \
 	check-long-built check-node demo bench bench-built docs check-docs format check-format coverage coverage-run \
 	install dist clean distclean
 .DELETE_ON_ERROR:

@@ -18,9 +18,10 @@ int bp_store_lock(const char *real_path, int *ret_fd, struct bp_err *err);
 
 /* ---- migrate.c ---- */
 
-/* The schema version of the file, 0 when it is absent or empty, read through a connection that changes nothing.
- * schema_newer, or storage_failed when it is not one of our files. */
-int bp_store_schema(const char *real_path, unsigned *ret, struct bp_err *err);
+/* The schema version of the file, 0 when it is absent or empty, read through a connection that changes nothing; but
+ * with `may_roll_back` what a crash left half written while the file was made is undone, as SQLite does. schema_newer,
+ * or storage_failed when it is not one of our files. */
+int bp_store_schema(const char *real_path, bool may_roll_back, unsigned *ret, struct bp_err *err);
 unsigned bp_store_schema_known(void);
 
 /* Opens the connection that writes, and brings the file from `version` to what is known. */

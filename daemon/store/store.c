@@ -40,7 +40,7 @@ static int open_connections(struct bp_store *store, const struct bp_store_option
     writer->batch = options->batch ? options->batch : BATCH;
     writer->wal_limit = options->wal_limit ? options->wal_limit : WAL_LIMIT;
     writer->observer = options->observer;
-    if (bp_store_schema(store->path, &version, err) < 0 ||
+    if (bp_store_schema(store->path, true, &version, err) < 0 ||
         bp_store_open_writer(store->path, version, &writer->db, err) < 0)
         return -1;
     if (count_rows(&writer->db, &writer->counts, err) == 0 &&
