@@ -85,7 +85,7 @@ int bp_store_open_reader(const char *path, struct bp_store **ret, struct bp_err 
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the store");
     store->lock_fd = -1;
     store->path = bp_store_real_path(path, err);
-    int result = store->path ? bp_store_schema(store->path, &version, err) : -1;
+    int result = store->path ? bp_store_schema(store->path, false, &version, err) : -1;
     if (result == 0 && version != bp_store_schema_known())
         result = bp_fail(err, BP_E_storage_failed, "", "%s has schema %u, %u is needed: migrate it first", path,
                          version, bp_store_schema_known());
