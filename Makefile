@@ -38,7 +38,7 @@ COVERAGE_LEAST = 95
 -include config.mk
 
 COMMON_PKGS = jansson nettle
-DAEMON_PKGS = libmicrohttpd sqlite3 libzstd inih libsystemd
+DAEMON_PKGS = libmicrohttpd gnutls sqlite3 libzstd inih libsystemd
 # yaml is of the importers in common/request, which the client alone calls.
 CLIENT_PKGS = libcurl yaml-0.1
 TEST_PKGS = check
@@ -117,9 +117,9 @@ $(TEST_LIB): $(call objs,$(TESTLIB_SRC))
 SCHEMAS = $(wildcard schema/*.schema.json)
 MIGRATIONS = $(sort $(wildcard schema/migrations/*.sql))
 
-$(BUILD)/gen/openapi.json: schema/openapi.yaml schema/bundle.py $(SCHEMAS)
+$(BUILD)/gen/openapi.json: schema/openapi.yaml schema/bundle.py daemon/http/routes.def $(SCHEMAS)
 	@mkdir -p $(@D)
-	$(QUIET_GEN)$(PYTHON) schema/bundle.py schema/openapi.yaml >$@.tmp && mv $@.tmp $@
+	$(QUIET_GEN)$(PYTHON) schema/bundle.py schema/openapi.yaml daemon/http/routes.def >$@.tmp && mv $@.tmp $@
 
 $(BUILD)/gen/openapi.c: $(BUILD)/gen/openapi.json schema/embed.sh
 	$(QUIET_GEN)sh schema/embed.sh bp_openapi $(BUILD)/gen/openapi.json >$@.tmp && mv $@.tmp $@

@@ -86,7 +86,7 @@ static const struct histogram histograms[] = {
 /* ---- The values of labels ---- */
 
 static const char *const routes[BP_LABEL_ROUTE_N] = {
-#define BP_ROUTE(method, pattern, run, name) name,
+#define BP_ROUTE(method, pattern, scope, run, name) name,
 #include "daemon/http/routes.def"
 #undef BP_ROUTE
     "none",

@@ -1,7 +1,9 @@
 #include "daemon/offline.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "daemon/access/tokens.h"
 #include "daemon/service/verify.h"
 
 static void print_defect(void *data, const struct bp_store_defect *defect)
@@ -39,4 +41,17 @@ int bp_offline_migrate(const char *database, bool dry_run, struct bp_err *err)
     else
         printf("schema %u %s %u\n", from, dry_run ? "would become" : "became", to);
     return 0;
+}
+
+int bp_offline_new_token(const char *name, struct bp_err *err)
+{
+    char token[BP_TOKEN_TEXT], hash[BP_DIGEST_TEXT];
+    struct bp_digest digest;
+    if (bp_token_make(token, err))
+        return -1;
+    bp_digest_of(token, strlen(token), &digest);
+    bp_digest_format(&digest, hash);
+    bool printed = printf("token  %s\nline   %s read,plan %s\n", token, name, hash) >= 0 && fflush(stdout) == 0;
+    explicit_bzero(token, sizeof token);
+    return printed ? 0 : bp_fail(err, BP_E_internal, "", "the token could not be printed");
 }

@@ -1,4 +1,4 @@
-/* What the program does with a database without serving it. Main thread; prints to stdout. */
+/* What the program does without serving. Main thread; prints to stdout. */
 #ifndef BP_DAEMON_OFFLINE_H
 #define BP_DAEMON_OFFLINE_H
 
@@ -12,5 +12,8 @@ int bp_offline_verify(const char *database, struct bp_err *err);
 
 /* Brings the schema up to date, or says what that would take. */
 int bp_offline_migrate(const char *database, bool dry_run, struct bp_err *err);
+
+/* Makes a token and prints it, and the line of the file of tokens for it, with the scopes read and plan. */
+int bp_offline_new_token(const char *name, struct bp_err *err);
 
 #endif

@@ -51,16 +51,20 @@ static uint64_t mark_of(const struct bp_connection *connection)
     return (uint64_t)(uint32_t)connection->fd << 32 | connection->serial;
 }
 
-struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle)
+struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle,
+                                         const struct sockaddr *address)
 {
+    struct bp_origin origin;
     if (fd < 0 || (size_t)fd >= connections->n_fds)
         return NULL;
+    bp_origin_of(fd, address, &origin);
     struct bp_connection *connection = &connections->by_fd[fd];
     pthread_mutex_lock(&connections->lock);
     *connection = (struct bp_connection){
         .all = connections,
         .handle = handle,
         .fd = fd,
+        .origin = origin,
         .open = true,
         .serial = connections->next_serial++,
         .deadline = bp_clock_ns() + connections->receive_seconds * second,
@@ -127,7 +131,7 @@ bool bp_connection_begin(struct bp_connection *connection)
     struct bp_connections *all = connection->all;
     pthread_mutex_lock(&all->lock);
     bool may = !all->draining;
-    connection->call.waiter = (struct bp_waiter){.wake = on_wake};
+    connection->call.waiter = (struct bp_waiter){.wake = on_wake, .caller = connection->grant.caller};
     connection->active = true;
     set_deadline(connection, BP_DELIVERY_SECONDS);
     all->n_active++;
@@ -150,6 +154,7 @@ void bp_connection_end(struct bp_connection *connection)
     bp_answer_unref(answer);
     bp_answer_unref(connection->refusal);
     connection->refusal = NULL;
+    bp_access_release(all->access, &connection->grant);
     free(connection->target);
     connection->target = NULL;
     connection->started = false;

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "daemon/access/access.h"
 #include "daemon/http/call.h"
 #include "daemon/http/head.h"
 #include "daemon/metrics.h"
@@ -37,6 +38,8 @@ struct bp_connection {
     uint64_t whole_at;         /* CLOCK_MONOTONIC, ns: when the request had arrived as far as it was read */
     bool started;              /* the handler saw the request */
     unsigned timeout_seconds;  /* that the client gives the answer; 0: says nothing */
+    struct bp_origin origin;
+    struct bp_grant grant; /* of the request, until it is over */
 
     /* Under the lock. */
     struct bp_connections *all;
@@ -65,20 +68,23 @@ struct bp_connections {
     pthread_t watcher;
     unsigned receive_seconds, answer_seconds;
     struct bp_service *service;
+    struct bp_access *access;
     struct bp_metrics *metrics;
     void (*resume)(void *handle);         /* of libmicrohttpd; called under the lock */
     void (*accepted)(void *data, int fd); /* a client of the Unix socket */
     void *accepted_data;
 };
 
-/* Makes the table for descriptors below n_fds. Fill in times, service, metrics and callbacks before the start. */
+/* Makes the table for descriptors below n_fds. Fill in times, service, access, metrics and callbacks before the start.
+ */
 int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err);
 int bp_connections_start(struct bp_connections *connections, struct bp_err *err);
 void bp_connections_stop(struct bp_connections *connections); /* the thread; what it watches may still be open */
 void bp_connections_release(struct bp_connections *connections);
 
 /* HTTP thread. */
-struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle);
+struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle,
+                                         const struct sockaddr *address);
 void bp_connection_close(struct bp_connection *connection);
 void bp_connection_arriving(struct bp_connection *connection); /* a request has begun to */
 bool bp_connection_begin(struct bp_connection *connection);    /* the request is to be run; false when draining */

@@ -30,6 +30,7 @@ static const struct {
     {"content-encoding", offsetof(struct bp_head, content_encoding), offsetof(struct bp_head, n_content_encoding)},
     {"request-timeout", offsetof(struct bp_head, request_timeout), offsetof(struct bp_head, n_request_timeout)},
     {"if-none-match", offsetof(struct bp_head, if_none_match), 0},
+    {"authorization", offsetof(struct bp_head, authorization), offsetof(struct bp_head, n_authorization)},
 };
 
 /* A field folded over two lines comes to us with its second line at the end of its name: as it stands nothing is known
@@ -79,6 +80,8 @@ int bp_head_check(const struct bp_head *head, const char *version, struct bp_err
         wrong = "Content-Length is given twice";
     else if (head->n_host > 1)
         wrong = "Host is given twice";
+    else if (head->n_authorization > 1)
+        wrong = "Authorization is given twice";
     else if (head->n_host == 0 && strcmp(version, "HTTP/1.1") == 0)
         wrong = "Host is missing";
     else if (head->n_content_length && head->n_transfer_encoding)

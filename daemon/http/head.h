@@ -29,9 +29,9 @@ void bp_preferences_add(struct bp_preferences *preferences, const char *field);
 struct bp_head {
     bool bad_name; /* a field's name is not a token: white space before the colon, say */
     bool folded;   /* Content-Length or Transfer-Encoding came over two lines */
-    unsigned n_host, n_content_length, n_transfer_encoding, n_content_encoding, n_request_timeout;
+    unsigned n_host, n_content_length, n_transfer_encoding, n_content_encoding, n_request_timeout, n_authorization;
     const char *content_length, *transfer_encoding, *expect, *content_type, *content_encoding, *request_timeout,
-        *if_none_match;
+        *if_none_match, *authorization;
     struct bp_preferences preferences;
 };
 

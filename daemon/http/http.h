@@ -1,9 +1,13 @@
-/* The HTTP server: one epoll thread of libmicrohttpd, and one of ours that watches what it does not. */
+/* The HTTP server: one epoll thread of libmicrohttpd, and one of ours that watches what it does not. With TLS the Unix
+ * socket, which speaks plain HTTP, has a thread of libmicrohttpd of its own; the two take turns, so what is said to be
+ * of the HTTP thread is of one thread at a time.
+ */
 #ifndef BP_HTTP_HTTP_H
 #define BP_HTTP_HTTP_H
 
 #include <sys/socket.h>
 
+#include "daemon/access/access.h"
 #include "daemon/service/service.h"
 
 struct bp_http;
@@ -17,6 +21,8 @@ struct bp_http_options {
     unsigned connections_per_address; /* of them from one address; 0: no limit of their own */
     unsigned receive_seconds;         /* for a request to arrive */
     unsigned answer_seconds;          /* for its answer to be ready */
+    bool has_tls;                     /* TCP speaks TLS, with what bp_tls_load took */
+    struct bp_access *access;
     struct bp_service *service;
     struct bp_metrics *metrics;
 };

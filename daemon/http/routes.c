@@ -3,7 +3,7 @@
 #include <string.h>
 
 const struct bp_route bp_routes[] = {
-#define BP_ROUTE(method, pattern, run, name) {method, pattern, run, name},
+#define BP_ROUTE(method, pattern, scope, run, name) {method, pattern, BP_SCOPE_##scope, run, name},
 #include "daemon/http/routes.def"
 #undef BP_ROUTE
 };

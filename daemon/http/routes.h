@@ -2,17 +2,19 @@
 #ifndef BP_HTTP_ROUTES_H
 #define BP_HTTP_ROUTES_H
 
+#include "daemon/access/scope.h"
 #include "daemon/http/call.h"
 
 /* Answers the call, or returns NULL: then call->waiter will be woken with the answer. */
 typedef struct bp_answer *bp_route_run(struct bp_call *call);
 
-#define BP_ROUTE(method, pattern, run, name) bp_route_run run;
+#define BP_ROUTE(method, pattern, scope, run, name) bp_route_run run;
 #include "daemon/http/routes.def"
 #undef BP_ROUTE
 
 struct bp_route {
     const char *method, *pattern;
+    enum bp_scope scope;
     bp_route_run *run;
     const char *name;
 };

@@ -31,6 +31,7 @@ struct bp_answer {
     char location[BP_LOCATION_MAX];
     char *link;                     /* of the next page, owned; or NULL */
     const char *allow;              /* static; or NULL */
+    const char *authenticate;       /* of WWW-Authenticate; static; or NULL */
     struct bp_answer *not_modified; /* its 304, owned, once one was asked for; the HTTP thread's */
     void *prepared;
     void (*prepared_free)(void *prepared);

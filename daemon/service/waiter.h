@@ -4,15 +4,19 @@
 
 #include <stdbool.h>
 
+#include "daemon/access/caller.h"
 #include "daemon/service/answer.h"
 
 struct bp_errand;
 struct bp_claim;
 
-/* Owned by whoever waits, who zero-initialises it but for `wake`, and keeps it until it was woken or has left. */
+/* Owned by whoever waits, who zero-initialises it but for `wake` and `caller`, and keeps it until it was woken or has
+ * left. */
 struct bp_waiter {
     /* Called once, from any thread, with a reference to the answer; no lock of the service is held. */
     void (*wake)(struct bp_waiter *waiter, struct bp_answer *answer);
+
+    struct bp_caller caller; /* who waits, for the audit */
 
     /* The service's: what it waits for, and its place there. */
     struct bp_claim *claim;
