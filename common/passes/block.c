@@ -16,6 +16,9 @@ uint32_t bp_block_last(const struct bp_block *block)
 
 void bp_row_reads(struct bp_row *row, uint32_t input)
 {
+    for (uint32_t i = 0; i < row->n_inputs; i++)
+        if (row->inputs[i] == input)
+            return;
     row->inputs[row->n_inputs++] = input;
 }
 
@@ -47,7 +50,7 @@ struct bp_row_work bp_row_collective(struct bp_calc *calc, const struct bp_symbo
 }
 
 /* A set of tasks or values, read out in ascending order. */
-enum { SET_WORDS = 4, SET_MAX = 64 * SET_WORDS };
+enum { SET_WORDS = 5, SET_MAX = 64 * SET_WORDS };
 struct set {
     uint64_t words[SET_WORDS];
 };
@@ -203,25 +206,39 @@ static void add_values(struct emission *emission)
     }
 }
 
-/* The tensor that `row` hands on: its own output, or through rows without forward work that of the row before. */
-static uint32_t tensor_row(const struct bp_block *block, uint32_t row)
+/* The rows whose output `row` hands on: itself, or through rows without forward work those before. */
+static void add_tensors(const struct bp_block *block, uint32_t row, struct set *rows)
 {
-    while (row != BP_BLOCK_INPUT && !block->rows[row].forward.has)
-        row = block->rows[row].inputs[0];
-    return row;
+    if (row == BP_BLOCK_INPUT || block->rows[row].forward.has)
+        set_add(rows, row);
+    else
+        for (uint32_t i = 0; i < block->rows[row].n_inputs; i++)
+            add_tensors(block, block->rows[row].inputs[i], rows);
 }
 
-static uint32_t tensor_value(const struct emission *emission, uint32_t row)
+static bool set_has(const struct set *set, uint32_t member)
 {
-    row = tensor_row(emission->block, row);
-    return row == BP_BLOCK_INPUT ? 0 : emission->at[row].output;
+    return set->words[member / 64] >> member % 64 & 1;
+}
+
+/* The value of every such row that a row reads, by its inputs from the first one asked for on. */
+static void add_tensor_values(const struct emission *emission, const struct bp_row *row, uint32_t first,
+                              struct set *values)
+{
+    struct set rows = {0};
+    for (uint32_t i = first; i < row->n_inputs; i++)
+        add_tensors(emission->block, row->inputs[i], &rows);
+    for (uint32_t i = 0; i < emission->block->n_rows; i++)
+        if (set_has(&rows, i))
+            set_add(values, emission->at[i].output);
+    if (set_has(&rows, BP_BLOCK_INPUT))
+        set_add(values, 0);
 }
 
 static struct bp_list row_input_values(struct emission *emission, const struct bp_row *row, uint32_t parameters)
 {
     struct set set = {0};
-    for (uint32_t i = 0; i < row->n_inputs; i++)
-        set_add(&set, tensor_value(emission, row->inputs[i]));
+    add_tensor_values(emission, row, 0, &set);
     if (parameters != NO_VALUE)
         set_add(&set, parameters);
     return value_list(emission, &set);
@@ -305,7 +322,9 @@ static struct bp_list operand_values(struct emission *emission, uint32_t row_pla
     if (row->operands == BP_NEEDS_INPUTS)
         return row_input_values(emission, row, at->parameters);
     struct set set = {0};
-    if (row->operands == BP_NEEDS_ITSELF)
+    if (row->operands == BP_NEEDS_LAST_INPUT)
+        add_tensor_values(emission, row, row->n_inputs - 1, &set);
+    else if (row->operands == BP_NEEDS_ITSELF)
         set_add(&set, at->output);
     else if (at->parameters != NO_VALUE)
         set_add(&set, at->parameters);
@@ -355,22 +374,24 @@ static void set_add_task(struct set *set, uint32_t task)
 static void forward_dependencies(struct emission *emission, uint32_t row_place, struct set *set)
 {
     const struct bp_row *row = &emission->block->rows[row_place];
-    for (uint32_t i = 0; i < row->n_inputs; i++) {
-        uint32_t producer = tensor_row(emission->block, row->inputs[i]);
-        if (producer != BP_BLOCK_INPUT)
-            set_add(set, emission->at[producer].forward);
-    }
+    struct set producers = {0};
+    for (uint32_t i = 0; i < row->n_inputs; i++)
+        add_tensors(emission->block, row->inputs[i], &producers);
+    for (uint32_t i = 0; i < emission->block->n_rows; i++)
+        if (set_has(&producers, i))
+            set_add(set, emission->at[i].forward);
 }
 
-/* The tasks that make a row's inputs again. */
-static void regenerators(struct emission *emission, uint32_t row_place, struct set *set)
+/* The tasks that make a row's inputs again, from the first one asked for on. */
+static void regenerators(struct emission *emission, uint32_t row_place, uint32_t first, struct set *set)
 {
     const struct bp_row *row = &emission->block->rows[row_place];
-    for (uint32_t i = 0; i < row->n_inputs; i++) {
-        uint32_t producer = tensor_row(emission->block, row->inputs[i]);
-        if (producer != BP_BLOCK_INPUT)
-            set_add_task(set, emission->at[producer].again);
-    }
+    struct set producers = {0};
+    for (uint32_t i = first; i < row->n_inputs; i++)
+        add_tensors(emission->block, row->inputs[i], &producers);
+    for (uint32_t i = 0; i < emission->block->n_rows; i++)
+        if (set_has(&producers, i))
+            set_add_task(set, emission->at[i].again);
 }
 
 /* For each row the tasks that make the gradient of its output: the activation gradients of its consumers, looked
@@ -411,7 +432,7 @@ static void add_dependencies(struct emission *emission)
         forward_dependencies(emission, i, &forward);
         set_dependencies(emission, at->forward, &forward);
 
-        regenerators(emission, i, &inputs_again);
+        regenerators(emission, i, 0, &inputs_again);
         struct set again = inputs_again;
         if (set_empty(&again))
             set_add(&again, block_output);
@@ -420,6 +441,8 @@ static void add_dependencies(struct emission *emission)
         struct set activation = emission->gradient[i], weight = emission->gradient[i];
         if (row->operands == BP_NEEDS_INPUTS)
             set_union(&activation, &inputs_again);
+        if (row->operands == BP_NEEDS_LAST_INPUT)
+            regenerators(emission, i, row->n_inputs - 1, &activation);
         if (row->operands == BP_NEEDS_ITSELF)
             set_add_task(&activation, at->again);
         set_dependencies(emission, at->activation_gradient, &activation);

@@ -9,10 +9,10 @@
 
 #include "common/passes/pass.h"
 
-enum { BP_ROWS_MAX = 48, BP_ROW_INPUTS_MAX = 3, BP_BLOCK_INPUT = BP_ROWS_MAX };
+enum { BP_ROWS_MAX = 63, BP_ROW_INPUTS_MAX = 4, BP_BLOCK_INPUT = BP_ROWS_MAX };
 
 /* What the activation gradient of a row needs again, when it was not kept but can be made again. */
-enum bp_operands { BP_NEEDS_NOTHING, BP_NEEDS_INPUTS, BP_NEEDS_ITSELF };
+enum bp_operands { BP_NEEDS_NOTHING, BP_NEEDS_INPUTS, BP_NEEDS_LAST_INPUT, BP_NEEDS_ITSELF };
 
 /* Global, within one rank of the context-parallel group: where there is such a group the value's shape gets a dimension
  * of its ranks after the batch. */
@@ -61,7 +61,7 @@ struct bp_block {
 /* The next row of the table, zeroed but for its name and engine; remember its place with bp_block_last. */
 struct bp_row *bp_block_add(struct bp_block *block, const char *name, enum bp_engine engine);
 uint32_t bp_block_last(const struct bp_block *block);
-void bp_row_reads(struct bp_row *row, uint32_t input);
+void bp_row_reads(struct bp_row *row, uint32_t input); /* nothing when it reads that already */
 
 /* Exact work in elements: operations; read; write, times e. */
 struct bp_row_work bp_row_work(struct bp_calc *calc, bp_u128 operations, bp_u128 read, bp_u128 write, bp_u128 e);

@@ -1,124 +1,27 @@
-/* The training block as a table of rows in dataflow order (docs/formulas.md, "Training block"): attention by heads, the
- * dense MLP, and how the halves are put together. What is kept and what is done again follows Korthikanti et al.,
- * "Reducing Activation Recomputation in Large Transformer Models", sections 4 and 5. Latent attention is in
+/* The training block as a table of rows in dataflow order (docs/formulas.md, "Training block"): the dense MLP, and how
+ * the halves are put together. What is kept and what is done again follows Korthikanti et al., "Reducing Activation
+ * Recomputation in Large Transformer Models", sections 4 and 5. Attention is in training_attention.c and
  * training_latent.c, the MLP of experts in training_experts.c.
  */
 #include "common/passes/training_rows.h"
 
-/* Query, key and value from one gathered input, and their norms. */
-struct heads {
-    uint32_t query, key, value;
+#include "common/request/support.h"
+
+/* The rows of either half that are named alike. */
+struct half {
+    const char *fork, *norm, *input_collective, *output_collective, *post_norm, *dropout, *residual;
 };
+static const struct half attention_half = {
+    "attention.residual_fork", "attention.norm",           "attention.input_collective", "attention.output_collective",
+    "attention.post_norm",     "attention.output_dropout", "attention.residual"};
+static const struct half mlp_half = {"mlp.residual_fork",     "mlp.norm",      "mlp.input_collective",
+                                     "mlp.output_collective", "mlp.post_norm", "mlp.output_dropout",
+                                     "mlp.residual"};
+static const struct bp_mlp_names mlp_names = {"mlp.gate_fork", "mlp.gate", "mlp.up", "mlp.activation", "mlp.down"};
 
-static struct heads add_projections(struct bp_row_builder *b, uint32_t input)
-{
-    const struct bp_symbols *s = b->s;
-    struct bp_calc *calc = &b->calc;
-    bp_u128 BS = bp_mul(calc, s->B, s->S);
-    const struct {
-        const char *name;
-        bp_u128 width;
-    } projections[] = {{"attention.query", bp_mul(calc, s->h_l, s->d)},
-                       {"attention.key", bp_mul(calc, s->k_l, s->d)},
-                       {"attention.value", bp_mul(calc, s->k_l, s->d)}};
-    uint32_t at[3];
-    for (size_t i = 0; i < 3; i++) {
-        struct bp_row *row = bp_rows_linear(b, projections[i].name, input, BS, s->H, projections[i].width,
-                                            b->kind->qkv_bias, BP_SPLIT_COLUMNS);
-        row->keeps_activation = row->owns_activation = false;
-        row->output_shape = bp_rows_split_width(b, projections[i].width);
-        at[i] = bp_block_last(b->block);
-    }
-    static const char *const norms[] = {"attention.query_norm", "attention.key_norm"};
-    for (size_t i = 0; b->kind->qk_norm && i < 2; i++) {
-        struct bp_row *row = bp_rows_norm(b, norms[i], at[i], bp_mul(calc, BS, projections[i].width), s->d);
-        row->output_shape = bp_rows_split_width(b, projections[i].width);
-        at[i] = bp_block_last(b->block);
-    }
-    return (struct heads){at[0], at[1], at[2]};
-}
-
-/* Scores, softmax, dropout, context: what selective recomputation drops (Korthikanti et al., section 5). Widths are
- * those of one rank: `key_width` elements a query token and `keys` a key token enter the scores, `values` the context.
- * With n scores of `per_score` elements each the products are 2n*per_score operations. */
-uint32_t bp_training_attention_core(struct bp_row_builder *b, const struct bp_attention_widths *widths, uint32_t query,
-                                    uint32_t key, uint32_t value)
-{
-    const struct bp_symbols *s = b->s;
-    struct bp_calc *calc = &b->calc;
-    bool dropout = b->kind->attention_dropout, again = b->strategy->recompute != BP_RECOMPUTE_NONE;
-    bp_u128 n = BP_PROD(calc, s->B, s->h_l, s->S, s->S_c), BS = bp_mul(calc, s->B, s->S);
-    struct bp_tensor_shape scores = {4,
-                                     {b->block->boundary.size[0], bp_mul(calc, s->t, s->h_l), s->S, s->S_c},
-                                     {BP_AXIS_DATA, BP_AXIS_TENSOR, BP_AXIS_NONE, BP_AXIS_NONE}};
-
-    struct bp_row *row = bp_rows_product(b, "attention.scores", query, key, BP_PROD(calc, 2, n, widths->key),
-                                         bp_mul(calc, BS, bp_add(calc, widths->queries, widths->keys)), n);
-    row->recomputed = again;
-    row->keeps_output = !(again && dropout);
-    row->scores_in_output = row->output;
-    row->output_shape = scores;
-
-    row = bp_rows_softmax(b, "attention.softmax", bp_block_last(b->block), n);
-    row->recomputed = again;
-    row->keeps_activation = row->owns_activation = dropout;
-    row->keeps_output = !again;
-    row->scores_in_activation = row->scores_in_output = row->output;
-    row->output_shape = scores;
-
-    if (dropout) {
-        row = bp_rows_dropout(b, "attention.dropout", bp_block_last(b->block), n);
-        row->recomputed = again;
-        row->keeps_activation = !again;
-        row->scores_in_activation = row->activation;
-        row->scores_in_output = row->output;
-        row->output_shape = scores;
-    }
-    row = bp_rows_product(b, "attention.context", bp_block_last(b->block), value, BP_PROD(calc, 2, n, widths->value),
-                          bp_add(calc, n, bp_mul(calc, BS, widths->values)), bp_mul(calc, BS, widths->contexts));
-    row->scores_in_activation = bp_rows_elements(b, n);
-    row->output_shape = bp_rows_split_width(b, widths->contexts);
-    return bp_block_last(b->block);
-}
-
-uint32_t bp_training_attention_output(struct bp_row_builder *b, uint32_t context, bp_u128 width, uint32_t skip)
-{
-    static const char *const end[] = {"attention.output_collective", "attention.output_dropout", "attention.residual"};
-    struct bp_row *row = bp_rows_linear(b, "attention.output", context, bp_mul(&b->calc, b->s->B, b->s->S), width,
-                                        b->s->H, b->kind->output_bias, BP_SPLIT_ROWS);
-    row->output_shape = bp_rows_whole_hidden(b);
-    return bp_rows_half_end(b, end, bp_block_last(b->block), skip);
-}
-
-/* Either half begins with its fork and its norm. The fork's place goes to `ret_skip`. */
-uint32_t bp_training_half_begin(struct bp_row_builder *b, const char *fork, const char *norm, uint32_t input,
-                                uint32_t *ret_skip)
-{
-    bp_rows_fork(b, fork, input, b->s->Xs, 2);
-    *ret_skip = bp_block_last(b->block);
-    struct bp_row *row = bp_rows_norm(b, norm, *ret_skip, b->s->Xs, b->s->H);
-    row->keeps_activation = row->owns_activation = false;
-    row->output_shape = b->block->boundary;
-    return bp_block_last(b->block);
-}
-
-static uint32_t add_attention(struct bp_row_builder *b)
-{
-    const struct bp_symbols *s = b->s;
-    struct bp_calc *calc = &b->calc;
-    uint32_t skip;
-    uint32_t input = bp_training_half_begin(b, "attention.residual_fork", "attention.norm", BP_BLOCK_INPUT, &skip);
-    input = bp_rows_boundary(b, "attention.input_collective", input, BP_PLAIN, s->X);
-    bp_rows_fork(b, "attention.qkv_fork", input, s->X, 3)->keeps_activation = !s->gathers_again;
-    struct heads heads = add_projections(b, bp_block_last(b->block));
-    bp_u128 query_width = bp_mul(calc, s->h_l, s->d), key_width = bp_mul(calc, s->k_l, s->d);
-    const struct bp_attention_widths widths = {s->d, query_width, key_width, s->d, key_width, query_width};
-    uint32_t context = bp_training_attention_core(b, &widths, heads.query, heads.key, heads.value);
-    return bp_training_attention_output(b, context, query_width, skip);
-}
-
-/* Up (and gate), activation, down on a gathered input: a whole MLP of one rank's `width`. */
-uint32_t bp_training_mlp(struct bp_row_builder *b, const struct bp_mlp_names *names, uint32_t input, bp_u128 width)
+/* Up (and gate), activation, down. */
+uint32_t bp_training_mlp(struct bp_row_builder *b, const struct bp_mlp_names *names, uint32_t input, bp_u128 width,
+                         bool held)
 {
     const struct bp_symbols *s = b->s;
     struct bp_calc *calc = &b->calc;
@@ -126,16 +29,20 @@ uint32_t bp_training_mlp(struct bp_row_builder *b, const struct bp_mlp_names *na
     bool bias = b->kind->mlp_bias;
     struct bp_row *row;
     if (s->gated) {
-        bp_rows_fork(b, names->gate_fork, input, s->X, 2)->keeps_activation = !s->gathers_again;
+        row = bp_rows_fork(b, names->gate_fork, input, s->X, 2);
+        row->keeps_activation = !s->gathers_again;
+        if (held)
+            bp_row_shares(row);
         input = bp_block_last(b->block);
         row = bp_rows_linear(b, names->gate, input, BS, s->H, width, bias, BP_SPLIT_COLUMNS);
-        row->keeps_activation = row->owns_activation = false;
+        bp_row_shares(row);
         row->output_shape = bp_rows_split_width(b, width);
     }
     uint32_t gate = bp_block_last(b->block);
     row = bp_rows_linear(b, names->up, input, BS, s->H, width, bias, BP_SPLIT_COLUMNS);
-    row->keeps_activation = !s->gated && !s->gathers_again;
-    row->owns_activation = !s->gated;
+    row->keeps_activation = !s->gathers_again;
+    if (s->gated || held)
+        bp_row_shares(row);
     row->output_shape = bp_rows_split_width(b, width);
     row = bp_rows_activation(b, names->activation, gate, bp_block_last(b->block), bp_mul(calc, BS, width));
     row->output_shape = bp_rows_split_width(b, width);
@@ -145,15 +52,111 @@ uint32_t bp_training_mlp(struct bp_row_builder *b, const struct bp_mlp_names *na
     return bp_block_last(b->block);
 }
 
-static void add_dense_mlp(struct bp_row_builder *b, uint32_t input)
+/* The collective's own part of the tensor is the fork's. */
+uint32_t bp_training_gather(struct bp_row_builder *b, const char *name, uint32_t input, bool is_fork)
 {
-    static const struct bp_mlp_names names = {"mlp.gate_fork", "mlp.gate", "mlp.up", "mlp.activation", "mlp.down"};
-    static const char *const end[] = {"mlp.output_collective", "mlp.output_dropout", "mlp.residual"};
-    uint32_t skip;
-    input = bp_training_half_begin(b, "mlp.residual_fork", "mlp.norm", input, &skip);
-    input = bp_rows_boundary(b, "mlp.input_collective", input, BP_PLAIN, b->s->X);
-    uint32_t down = bp_training_mlp(b, &names, input, bp_div(&b->calc, b->s->F, b->s->t));
-    bp_rows_half_end(b, end, down, skip);
+    uint32_t gathered = bp_rows_boundary(b, name, input, BP_PLAIN, b->s->X);
+    if (is_fork && b->s->sequence_parallel) {
+        b->block->rows[input].keeps_activation = b->block->rows[input].owns_activation = true;
+        bp_row_shares(&b->block->rows[gathered]);
+    }
+    return gathered;
+}
+
+static uint32_t add_block_norm(struct bp_row_builder *b, const char *name, uint32_t input, bool held)
+{
+    struct bp_row *row = bp_rows_norm(b, name, input, b->s->Xs, b->s->H);
+    if (held)
+        bp_row_shares(row);
+    row->output_shape = b->block->boundary;
+    return bp_block_last(b->block);
+}
+
+/* A half begins with its fork and, where the block has one there, its norm; without it the rows that follow keep the
+ * fork's tensor. */
+static uint32_t begin_half(struct bp_row_builder *b, const struct half *half, uint32_t input, uint32_t *ret_fork)
+{
+    enum bp_norm_place place = b->kind->norm_place;
+    struct bp_row *row = bp_rows_fork(b, half->fork, input, b->s->Xs, 2);
+    *ret_fork = bp_block_last(b->block);
+    if (place == BP_NORM_PLACE_BEFORE || place == BP_NORM_PLACE_AROUND)
+        return add_block_norm(b, half->norm, *ret_fork, true);
+    bp_row_shares(row);
+    return *ret_fork;
+}
+
+static uint32_t add_dropout(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n)
+{
+    if (!b->kind->hidden_dropout)
+        return input;
+    bp_rows_dropout(b, name, input, n)->output_shape = b->block->rows[input].output_shape;
+    return bp_block_last(b->block);
+}
+
+/* The norm of the branch, the dropout, the sum with what came past the half, the norm of the sum. */
+static uint32_t end_half(struct bp_row_builder *b, const struct half *half, uint32_t input, uint32_t fork)
+{
+    enum bp_norm_place place = b->kind->norm_place;
+    if (place == BP_NORM_PLACE_AFTER || place == BP_NORM_PLACE_AROUND)
+        input = add_block_norm(b, half->post_norm, input, false);
+    input = add_dropout(b, half->dropout, input, b->s->Xs);
+    bp_rows_residual(b, half->residual, input, fork, b->s->Xs)->output_shape = b->block->boundary;
+    if (place == BP_NORM_PLACE_AFTER_RESIDUAL)
+        return add_block_norm(b, half->post_norm, bp_block_last(b->block), false);
+    return bp_block_last(b->block);
+}
+
+static uint32_t add_attention_half(struct bp_row_builder *b)
+{
+    const struct half *half = &attention_half;
+    uint32_t fork, input = begin_half(b, half, BP_BLOCK_INPUT, &fork);
+    uint32_t output = b->kind->attention == BP_ATTENTION_LATENT
+                          ? bp_training_latent_attention(b, input)
+                          : bp_training_heads_attention(
+                                b, bp_training_gather(b, half->input_collective, input, input == fork), false);
+    return end_half(b, half, bp_rows_boundary(b, half->output_collective, output, BP_CONJUGATE, b->s->X), fork);
+}
+
+static void add_mlp_half(struct bp_row_builder *b, uint32_t input)
+{
+    const struct half *half = &mlp_half;
+    uint32_t fork, output;
+    input = begin_half(b, half, input, &fork);
+    if (b->kind->num_experts) {
+        output = bp_training_experts(b, input);
+    } else {
+        input = bp_training_gather(b, half->input_collective, input, input == fork);
+        output = bp_training_mlp(b, &mlp_names, input, bp_div(&b->calc, b->s->F, b->s->t), false);
+        output = bp_rows_boundary(b, half->output_collective, output, BP_CONJUGATE, b->s->X);
+    }
+    end_half(b, half, output, fork);
+}
+
+/* Attention and MLP side by side (Wang and Komatsuzaki, "GPT-J-6B"): both read the block's input, and their sums over
+ * the tensor group are one. */
+static void add_parallel_halves(struct bp_row_builder *b)
+{
+    const struct bp_symbols *s = b->s;
+    bool one_norm = b->kind->norm_place == BP_NORM_PLACE_SHARED;
+    bp_rows_fork(b, attention_half.fork, BP_BLOCK_INPUT, s->Xs, one_norm ? 2 : 3);
+    uint32_t fork = bp_block_last(b->block);
+    uint32_t input = add_block_norm(b, attention_half.norm, fork, true);
+    input = bp_training_gather(b, attention_half.input_collective, input, false);
+    if (one_norm) {
+        bp_rows_fork(b, "block.fork", input, s->X, 2)->keeps_activation = !s->gathers_again;
+        input = bp_block_last(b->block);
+    }
+    uint32_t attention = bp_training_heads_attention(b, input, one_norm);
+    attention = add_dropout(b, attention_half.dropout, attention, s->X);
+    if (!one_norm) {
+        input = add_block_norm(b, mlp_half.norm, fork, true);
+        input = bp_training_gather(b, mlp_half.input_collective, input, false);
+    }
+    uint32_t mlp = bp_training_mlp(b, &mlp_names, input, bp_div(&b->calc, s->F, s->t), one_norm);
+    mlp = add_dropout(b, mlp_half.dropout, mlp, s->X);
+    bp_rows_residual(b, "block.sum", attention, mlp, s->X)->output_shape = bp_rows_whole_hidden(b);
+    input = bp_rows_boundary(b, "block.output_collective", bp_block_last(b->block), BP_CONJUGATE, s->X);
+    bp_rows_residual(b, "block.residual", input, fork, s->Xs)->output_shape = b->block->boundary;
 }
 
 /* C_act = sum(A - O[O not kept] - A[A not kept]), every A first, since partial sums can dip below zero; full
@@ -182,20 +185,21 @@ int bp_training_block(const struct bp_request *request, const struct bp_symbols 
 {
     struct bp_row_builder b = {
         .block = ret, .model = &request->model, .kind = s->kind, .strategy = &request->strategy, .s = s};
+    const char *unsupported = bp_unsupported_in_kind(s->kind, BP_MODE_TRAINING, request->strategy.tensor_parallel);
+    if (unsupported)
+        return bp_fail(err, BP_E_unsupported_feature, "/model", "training has no rows for %s", unsupported);
     /* Rows are cleared as they are added. */
     ret->n_rows = 0;
     ret->memory = (struct bp_memory){0};
     ret->forward_phase = BP_PHASE_FORWARD;
     ret->boundary =
         (struct bp_tensor_shape){3,
-                                 {bp_mul(&b.calc, s->dp, s->B), s->S, s->H},
+                                 {bp_mul(&b.calc, request->strategy.data_parallel, s->B), s->S, s->H},
                                  {BP_AXIS_DATA, s->sequence_parallel ? BP_AXIS_TENSOR : BP_AXIS_NONE, BP_AXIS_NONE}};
-    bool latent = s->kind->attention == BP_ATTENTION_LATENT;
-    uint32_t attention = latent ? bp_training_latent_attention(&b) : add_attention(&b);
-    if (s->kind->num_experts)
-        bp_training_experts(&b, attention);
+    if (s->kind->residual == BP_RESIDUAL_PARALLEL)
+        add_parallel_halves(&b);
     else
-        add_dense_mlp(&b, attention);
+        add_mlp_half(&b, add_attention_half(&b));
     sum_activations(&b);
     return bp_calc_check(&b.calc, "/workload", "the work or memory of the block", err);
 }

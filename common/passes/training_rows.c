@@ -5,6 +5,11 @@ struct bp_bytes bp_rows_elements(struct bp_row_builder *b, bp_u128 n)
     return bp_bytes(&b->calc, bp_mul(&b->calc, n, b->s->e));
 }
 
+void bp_row_shares(struct bp_row *row)
+{
+    row->keeps_activation = row->owns_activation = false;
+}
+
 /* Adam over one row's share of P parameters: two fp32 moments, an fp32 master copy beside weights of fewer than four
  * bytes (ZeRO, section 3.1: K = 12 for mixed precision). */
 static bp_u128 optimizer_state(struct bp_row_builder *b, bp_u128 own)
@@ -51,7 +56,7 @@ static struct bp_row_work weight_gradient(struct bp_row_builder *b, bp_u128 oper
 
 /* Row kinds. Each adds one row that reads `input` and returns it. */
 
-static struct bp_row *bp_rows_add(struct bp_row_builder *b, const char *name, enum bp_engine engine, uint32_t input)
+struct bp_row *bp_rows_add(struct bp_row_builder *b, const char *name, enum bp_engine engine, uint32_t input)
 {
     struct bp_row *row = bp_block_add(b->block, name, engine);
     bp_row_reads(row, input);
@@ -72,27 +77,60 @@ struct bp_row *bp_rows_fork(struct bp_row_builder *b, const char *name, uint32_t
     return row;
 }
 
-/* LayerNorm or RMSNorm of n elements in rows of `width`. */
-struct bp_row *bp_rows_norm(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n, bp_u128 width)
+/* The weights of a norm on one rank: none, a scale, or a scale and a bias, each of `length`; the ranks along `axis`
+ * have weights of their own. */
+struct norm_weights {
+    unsigned vectors;
+    bp_u128 length;
+    enum bp_axis axis;
+};
+
+/* LayerNorm or RMSNorm of n elements. */
+static struct bp_row *norm(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n,
+                           const struct norm_weights *weights)
 {
     static const struct {
-        unsigned parameters, forward, activation_gradient, weight_gradient;
-    } norms[] = {[BP_NORM_LAYERNORM] = {2, 9, 14, 7}, [BP_NORM_RMSNORM] = {1, 4, 8, 4}};
+        unsigned forward, activation_gradient, weight_gradient;
+    } norms[] = {[BP_NORM_LAYERNORM] = {9, 14, 7}, [BP_NORM_RMSNORM] = {4, 8, 4}};
     struct bp_row *row = bp_rows_add(b, name, BP_ENGINE_VECTOR, input);
     struct bp_calc *calc = &b->calc;
-    bp_u128 e = b->s->e, P = bp_mul(calc, norms[b->model->norm].parameters, width);
-    row->forward = bp_row_work(calc, bp_mul(calc, norms[b->model->norm].forward, n), bp_add(calc, n, P), n, e);
-    row->activation_gradient = bp_row_work(calc, bp_mul(calc, norms[b->model->norm].activation_gradient, n),
-                                           bp_add(calc, bp_mul(calc, 2, n), width), n, e);
-    row->weight_gradient =
-        weight_gradient(b, bp_mul(calc, norms[b->model->norm].weight_gradient, n), bp_mul(calc, 2, n), P);
+    enum bp_norm sort = b->model->norm;
+    bp_u128 e = b->s->e, n2 = bp_mul(calc, 2, n), P = bp_mul(calc, weights->vectors, weights->length);
+    bp_u128 whole = bp_mul(calc, weights->length, weights->axis == BP_AXIS_TENSOR ? b->s->t : 1);
+    row->forward = bp_row_work(calc, bp_mul(calc, norms[sort].forward, n), bp_add(calc, n, P), n, e);
+    row->activation_gradient = bp_row_work(calc, bp_mul(calc, norms[sort].activation_gradient, n),
+                                           bp_add(calc, n2, weights->vectors ? weights->length : 0), n, e);
     row->activation = row->output = bp_rows_elements(b, n);
     row->operands = BP_NEEDS_INPUTS;
+    if (P == 0)
+        return row;
+    row->weight_gradient = weight_gradient(b, bp_mul(calc, norms[sort].weight_gradient, n), n2, P);
     row_parameters(b, row, P, b->s->dp);
-    row->parameter_shape = b->model->norm == BP_NORM_LAYERNORM
-                               ? (struct bp_tensor_shape){2, {2, width}, {BP_AXIS_NONE, BP_AXIS_NONE}}
-                               : (struct bp_tensor_shape){1, {width}, {BP_AXIS_NONE}};
+    row->parameter_shape = weights->vectors == 2
+                               ? (struct bp_tensor_shape){2, {2, whole}, {BP_AXIS_NONE, weights->axis}}
+                               : (struct bp_tensor_shape){1, {whole}, {weights->axis}};
     return row;
+}
+
+struct bp_row *bp_rows_norm(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n, bp_u128 width)
+{
+    const struct bp_model *model = b->model;
+    bool bias = model->norm == BP_NORM_LAYERNORM && !model->norm_without_bias;
+    const struct norm_weights weights = {model->norm_without_weight ? 0 : bias ? 2 : 1, width, BP_AXIS_NONE};
+    return norm(b, name, input, n, &weights);
+}
+
+struct bp_row *bp_rows_head_norm(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n, bp_u128 heads)
+{
+    const struct bp_kind *kind = b->kind;
+    bp_u128 d = b->s->d, all = bp_mul(&b->calc, heads, d);
+    unsigned vectors = kind->qk_norm_bias ? 2 : 1;
+    const struct norm_weights weights[] = {[BP_QK_NORM_NONE] = {0, d, BP_AXIS_NONE},
+                                           [BP_QK_NORM_HEAD] = {vectors, d, BP_AXIS_NONE},
+                                           [BP_QK_NORM_EACH_HEAD] = {vectors, all, BP_AXIS_TENSOR},
+                                           [BP_QK_NORM_SPAN] = {vectors, all, BP_AXIS_NONE},
+                                           [BP_QK_NORM_WITHOUT_WEIGHT] = {0, d, BP_AXIS_NONE}};
+    return norm(b, name, input, n, &weights[kind->qk_norm]);
 }
 
 /* [m,n] x [n,k] is 2mnk operations; a bias adds its k columns to P and rides in the epilogue. */
@@ -132,31 +170,37 @@ struct bp_row *bp_rows_linear(struct bp_row_builder *b, const char *name, uint32
 
 /* Each pair meets the weights of one expert, so that m pairs are 2mnk operations whatever the number of experts; the
  * weights of all of them are read. Expert parameters are replicated over fewer ranks than the rest. */
-struct bp_row *bp_rows_expert_linear(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 m, bp_u128 n,
-                                     bp_u128 k, bp_u128 experts, bool bias)
+struct bp_row *bp_rows_expert_linear(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n, bp_u128 k,
+                                     enum bp_split split)
 {
-    struct bp_row *row = linear(b, name, input, m, n, k, experts, bias);
+    const struct bp_symbols *s = b->s;
     struct bp_calc *calc = &b->calc;
-    bp_u128 rows = bp_add(calc, n, bias);
+    bool bias = b->kind->expert_bias;
+    bp_u128 experts = bp_div(calc, s->E, s->ep), rows = bp_add(calc, n, bias);
+    struct bp_row *row = linear(b, name, input, s->pairs, n, k, experts, bias);
     row->expert = true;
-    row->parameter_shape = (struct bp_tensor_shape){3,
-                                                    {bp_mul(calc, experts, b->s->ep), rows, bp_mul(calc, k, b->s->etp)},
-                                                    {BP_AXIS_EXPERT, BP_AXIS_NONE, BP_AXIS_EXPERT_TENSOR}};
-    row_parameters(b, row, BP_PROD(calc, experts, rows, k), b->s->expert_dp);
+    row->parameter_shape = split == BP_SPLIT_COLUMNS
+                               ? (struct bp_tensor_shape){3,
+                                                          {s->E, rows, bp_mul(calc, k, s->etp)},
+                                                          {BP_AXIS_EXPERT, BP_AXIS_NONE, BP_AXIS_EXPERT_TENSOR}}
+                               : (struct bp_tensor_shape){3,
+                                                          {s->E, bp_mul(calc, rows, s->etp), k},
+                                                          {BP_AXIS_EXPERT, BP_AXIS_EXPERT_TENSOR, BP_AXIS_NONE}};
+    row_parameters(b, row, BP_PROD(calc, experts, rows, k), s->expert_dp);
     return row;
 }
 
-/* A batched product of two activations, W operations; `a` and `o` elements in and out. */
-struct bp_row *bp_rows_product(struct bp_row_builder *b, const char *name, uint32_t left, uint32_t right, bp_u128 W,
-                               bp_u128 a, bp_u128 o)
+struct bp_row *bp_rows_product(struct bp_row_builder *b, const char *name, uint32_t left, uint32_t right,
+                               const struct bp_product *product)
 {
     struct bp_row *row = bp_rows_add(b, name, BP_ENGINE_MATRIX, left);
     struct bp_calc *calc = &b->calc;
     bp_row_reads(row, right);
-    row->forward = bp_row_work(calc, W, a, o, b->s->e);
-    row->activation_gradient = bp_row_work(calc, bp_mul(calc, 2, W), bp_add(calc, a, o), a, b->s->e);
-    row->activation = bp_rows_elements(b, a);
-    row->output = bp_rows_elements(b, o);
+    row->forward = bp_row_work(calc, product->W, product->read, product->written, b->s->e);
+    row->activation_gradient = bp_row_work(calc, bp_mul(calc, 2, product->W),
+                                           bp_add(calc, product->read, product->written), product->read, b->s->e);
+    row->activation = bp_rows_elements(b, product->kept);
+    row->output = bp_rows_elements(b, product->written);
     row->operands = BP_NEEDS_INPUTS;
     return row;
 }
@@ -204,7 +248,7 @@ struct bp_row *bp_rows_residual(struct bp_row_builder *b, const char *name, uint
     bp_row_reads(row, skip);
     row->forward = bp_row_work(&b->calc, n, bp_mul(&b->calc, 2, n), n, b->s->e);
     row->activation = row->output = bp_rows_elements(b, n);
-    row->keeps_activation = row->owns_activation = false;
+    bp_row_shares(row);
     return row;
 }
 
@@ -224,6 +268,7 @@ uint32_t bp_rows_boundary(struct bp_row_builder *b, const char *name, uint32_t i
         return input;
     bool sp = s->sequence_parallel;
     struct bp_row *row = bp_rows_add(b, name, BP_ENGINE_COLLECTIVE, input);
+    row->axis = BP_AXIS_TENSOR;
     row->forward = bp_row_collective(calc, s, kinds[sp][side].forward, n, s->t);
     row->activation_gradient = bp_row_collective(calc, s, kinds[sp][side].backward, n, s->t);
     row->activation = bp_rows_elements(b, sp ? bp_div(calc, n, s->t) : side == BP_CONJUGATE ? n : 0);
@@ -238,13 +283,17 @@ uint32_t bp_rows_boundary(struct bp_row_builder *b, const char *name, uint32_t i
     return bp_block_last(b->block);
 }
 
-struct bp_row *bp_rows_exchange(struct bp_row_builder *b, const char *name, uint32_t input, enum bp_collective forward,
-                                enum bp_collective backward, bp_u128 payload, bp_u128 ranks)
+/* What is gathered comes from shares, what is scattered ends as shares. */
+struct bp_row *bp_rows_exchange(struct bp_row_builder *b, const struct bp_exchange *exchange, uint32_t input)
 {
-    struct bp_row *row = bp_rows_add(b, name, BP_ENGINE_COLLECTIVE, input);
-    row->forward = bp_row_collective(&b->calc, b->s, forward, payload, ranks);
-    row->activation_gradient = bp_row_collective(&b->calc, b->s, backward, payload, ranks);
-    row->activation = row->output = bp_rows_elements(b, payload);
+    struct bp_row *row = bp_rows_add(b, exchange->name, BP_ENGINE_COLLECTIVE, input);
+    struct bp_calc *calc = &b->calc;
+    bp_u128 whole = exchange->payload, share = bp_div(calc, whole, exchange->ranks);
+    row->axis = exchange->axis;
+    row->forward = bp_row_collective(calc, b->s, exchange->forward, whole, exchange->ranks);
+    row->activation_gradient = bp_row_collective(calc, b->s, exchange->backward, whole, exchange->ranks);
+    row->activation = bp_rows_elements(b, exchange->forward == BP_COLLECTIVE_ALL_GATHER ? share : whole);
+    row->output = bp_rows_elements(b, exchange->forward == BP_COLLECTIVE_REDUCE_SCATTER ? share : whole);
     row->keeps_activation = false;
     return row;
 }
@@ -265,17 +314,6 @@ struct bp_row *bp_rows_activation(struct bp_row_builder *b, const char *name, ui
         bp_row_reads(row, up);
     row->recomputed |= b->strategy->recompute_activation;
     return row;
-}
-
-uint32_t bp_rows_half_end(struct bp_row_builder *b, const char *const names[3], uint32_t input, uint32_t skip)
-{
-    input = bp_rows_boundary(b, names[0], input, BP_CONJUGATE, b->s->X);
-    if (b->kind->hidden_dropout) {
-        bp_rows_dropout(b, names[1], input, b->s->Xs)->output_shape = b->block->boundary;
-        input = bp_block_last(b->block);
-    }
-    bp_rows_residual(b, names[2], input, skip, b->s->Xs)->output_shape = b->block->boundary;
-    return bp_block_last(b->block);
 }
 
 /* A tensor of one rank's [B, S, width], split over the tensor group along its last dimension. */

@@ -1,6 +1,6 @@
-/* The kinds of row that a training block is made of (formulas.md, "Training block", row kinds). Each function adds one
- * row that reads `input`, with its work in every phase and what it holds, and returns it; what is particular about the
- * row is then the caller's to set. Work and activations follow Calculon's layer rows; the optimizer's state follows
+/* The kinds of row that a training block is made of (docs/formulas.md, "Training block", row kinds). Each function adds
+ * one row that reads `input`, with its work in every phase and what it holds, and returns it; what is particular about
+ * the row is then the caller's to set. Work and activations follow Calculon's layer rows; the optimizer's state follows
  * Rajbhandari et al., "ZeRO", section 3.1. Not for other modules than the training block's.
  */
 #ifndef BP_PASSES_TRAINING_ROWS_H
@@ -26,16 +26,33 @@ enum bp_split { BP_SPLIT_COLUMNS, BP_SPLIT_ROWS, BP_SPLIT_NONE };
  * forms: all-gather and reduce-scatter (Korthikanti et al., section 4.2.2). */
 enum bp_side { BP_PLAIN, BP_CONJUGATE };
 
+/* A batched product of two activations: W operations on `read` elements, of which `kept` are this rank's own. */
+struct bp_product {
+    bp_u128 W, read, kept, written;
+};
+
+/* A collective of another group than the tensor group: its kinds forward and backward, and its whole payload. */
+struct bp_exchange {
+    const char *name;
+    enum bp_axis axis;
+    enum bp_collective forward, backward;
+    bp_u128 payload, ranks;
+};
+
+/* A row without work, which keeps and owns what it will be said to hold. */
+struct bp_row *bp_rows_add(struct bp_row_builder *b, const char *name, enum bp_engine engine, uint32_t input);
 struct bp_row *bp_rows_fork(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n, bp_u128 users);
+/* Of the model's sort; of query or key, `heads` of one rank. */
 struct bp_row *bp_rows_norm(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n, bp_u128 width);
+struct bp_row *bp_rows_head_norm(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n, bp_u128 heads);
 struct bp_row *bp_rows_linear(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 m, bp_u128 n,
                               bp_u128 k, bool bias, enum bp_split split);
-/* m token-expert pairs over `experts` local experts of n by k each. */
-struct bp_row *bp_rows_expert_linear(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 m, bp_u128 n,
-                                     bp_u128 k, bp_u128 experts, bool bias);
-/* A batched product of two activations, W operations, `a` and `o` elements in and out. */
-struct bp_row *bp_rows_product(struct bp_row_builder *b, const char *name, uint32_t left, uint32_t right, bp_u128 W,
-                               bp_u128 a, bp_u128 o);
+/* The rank's token-expert pairs over its local experts of n by k each, of which their tensor group divides the rows or
+ * the columns. */
+struct bp_row *bp_rows_expert_linear(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n, bp_u128 k,
+                                     enum bp_split split);
+struct bp_row *bp_rows_product(struct bp_row_builder *b, const char *name, uint32_t left, uint32_t right,
+                               const struct bp_product *product);
 /* Forward `forward*n; r*n; n`, activation gradient `backward*n; (r+1)*n; r*n`, with r operands read. */
 struct bp_row *bp_rows_elementwise(struct bp_row_builder *b, const char *name, uint32_t input, bp_u128 n,
                                    unsigned forward, unsigned backward, unsigned operands_read);
@@ -47,38 +64,48 @@ struct bp_row *bp_rows_activation(struct bp_row_builder *b, const char *name, ui
 
 /* A boundary of the tensor group, `n` elements whole; nothing at t = 1. Its place, or `input`. */
 uint32_t bp_rows_boundary(struct bp_row_builder *b, const char *name, uint32_t input, enum bp_side side, bp_u128 n);
-/* A collective of the expert group: forward and backward kinds, `payload` elements, over `ranks`. */
-struct bp_row *bp_rows_exchange(struct bp_row_builder *b, const char *name, uint32_t input, enum bp_collective forward,
-                                enum bp_collective backward, bp_u128 payload, bp_u128 ranks);
-
-/* The end of either half of a block: the conjugate boundary, the dropout, the sum with what came past the half. */
-uint32_t bp_rows_half_end(struct bp_row_builder *b, const char *const names[3], uint32_t input, uint32_t skip);
+struct bp_row *bp_rows_exchange(struct bp_row_builder *b, const struct bp_exchange *exchange, uint32_t input);
 
 struct bp_bytes bp_rows_elements(struct bp_row_builder *b, bp_u128 n); /* in bytes */
 
-/* Global shapes: [dp*B, S, t*width] split along its last dimension; the boundary's, unsplit. */
+/* The row's A is another row's too, which keeps and owns it. */
+void bp_row_shares(struct bp_row *row);
+
+/* Global shapes: [B, S, t*width] of the data-parallel group, split along its last dimension; the boundary's, unsplit.
+ */
 struct bp_tensor_shape bp_rows_split_width(struct bp_row_builder *b, bp_u128 width);
 struct bp_tensor_shape bp_rows_whole_hidden(struct bp_row_builder *b);
 
-/* What attention multiplies, in elements of one rank: a score sums over `key` products and a context element weighs
- * values of `value`; a token has `queries`, `keys` and `values` elements in, and `contexts` out. */
-struct bp_attention_widths {
-    bp_u128 key, queries, keys, value, values, contexts;
-};
+/* ---- Halves (training_block.c) ---- */
 
+/* Gathers `input`. Where that is a fork, it holds the rank's part of the tensor. */
+uint32_t bp_training_gather(struct bp_row_builder *b, const char *name, uint32_t input, bool is_fork);
+
+/* Up (and gate), activation, down on a gathered input: a whole MLP of one rank's `width`. `held`: another row keeps
+ * that input. */
 struct bp_mlp_names {
     const char *gate_fork, *gate, *up, *activation, *down;
 };
+uint32_t bp_training_mlp(struct bp_row_builder *b, const struct bp_mlp_names *names, uint32_t input, bp_u128 width,
+                         bool held);
 
-/* The parts of a block, by file: training_block.c ... */
-uint32_t bp_training_half_begin(struct bp_row_builder *b, const char *fork, const char *norm, uint32_t input,
-                                uint32_t *ret_skip);
-uint32_t bp_training_attention_core(struct bp_row_builder *b, const struct bp_attention_widths *widths, uint32_t query,
-                                    uint32_t key, uint32_t value);
-uint32_t bp_training_attention_output(struct bp_row_builder *b, uint32_t context, bp_u128 width, uint32_t skip);
-uint32_t bp_training_mlp(struct bp_row_builder *b, const struct bp_mlp_names *names, uint32_t input, bp_u128 width);
-/* ... training_latent.c and training_experts.c. */
-uint32_t bp_training_latent_attention(struct bp_row_builder *b);
-void bp_training_experts(struct bp_row_builder *b, uint32_t input);
+/* ---- Attention (training_attention.c, training_latent.c) ---- */
+
+/* What attention multiplies, in elements of one rank: a score sums over `key` products and a context element weighs
+ * values of `value`; a token has `queries`, `keys` and `values` elements in, and `contexts` out. The rows that they
+ * come from; keys come from two where a part of them has a row of its own. */
+struct bp_attention_operands {
+    bp_u128 key, queries, keys, value, values, contexts;
+    uint32_t query_row, key_row, value_row, key_part_row;
+};
+uint32_t bp_training_attention_core(struct bp_row_builder *b, struct bp_attention_operands operands);
+
+/* From the gathered or, latent, the rank's own input to the partial sums. `held`: another row keeps that input. */
+uint32_t bp_training_heads_attention(struct bp_row_builder *b, uint32_t input, bool held);
+uint32_t bp_training_latent_attention(struct bp_row_builder *b, uint32_t input);
+uint32_t bp_training_attention_output(struct bp_row_builder *b, uint32_t context, bp_u128 width);
+
+/* The MLP of experts, from the rank's own input to its own output (training_experts.c). */
+uint32_t bp_training_experts(struct bp_row_builder *b, uint32_t input);
 
 #endif

@@ -1,5 +1,7 @@
 #include "common/request/job.h"
 
+#include "common/request/support.h"
+
 #include <string.h>
 
 const char *const bp_optimizer_names[] = {"adam", "adamw", "sgd", "sgd-momentum", "adam-8bit", "adafactor", NULL};
@@ -166,19 +168,13 @@ static void check_world_size(const struct bp_reader *body, const struct bp_whole
             job->request.workload.mode == BP_MODE_TRAINING ? "data_parallel" : "replicas");
 }
 
-/* Training rows exist for blocks whose attention is by heads or latent, with a norm before each half. */
-static bool has_training_rows(const struct bp_model *model, uint64_t sequence_length)
+/* Training reads the rows of every block; what inference holds is told from the description. */
+static bool has_training_rows(const struct bp_model *model, uint64_t tensor_parallel)
 {
-    bool plain = !model->norm_without_bias && !model->norm_without_weight && !model->embedding_norm &&
-                 !model->final_norm_absent && !model->word_embed_proj_dim && !model->head_bias;
-    for (uint32_t i = 0; plain && i < model->n_kinds; i++) {
-        const struct bp_kind *kind = &model->kinds[i];
-        plain = kind->norm_place == BP_NORM_PLACE_BEFORE && kind->residual == BP_RESIDUAL_SEQUENTIAL && !kind->sinks &&
-                !kind->soft_cap && !kind->qk_norm_bias &&
-                (kind->qk_norm == BP_QK_NORM_NONE || kind->qk_norm == BP_QK_NORM_HEAD) &&
-                (!kind->window || sequence_length <= kind->window);
-    }
-    return plain && model->position != BP_POSITION_ALIBI;
+    bool has = true;
+    for (uint32_t i = 0; i < model->n_kinds; i++)
+        has &= !bp_unsupported_in_kind(&model->kinds[i], BP_MODE_TRAINING, tensor_parallel);
+    return has;
 }
 
 /* What a plan refuses of a model, a whole job may know how to hold. */
@@ -191,7 +187,7 @@ static void judge_features(const struct bp_reader *body, const struct bp_config 
     for (uint32_t i = 0; i < model->n_kinds; i++)
         known &= !model->kinds[i].cross_attention;
     if (known && !model->word_embed_proj_dim && !model->num_nextn_predict_layers &&
-        (!training || has_training_rows(model, workload->sequence_length)))
+        (!training || has_training_rows(model, job->request.strategy.tensor_parallel)))
         bp_problems_drop(problems, BP_E_unsupported_feature);
     /* One that could not be read looks like it. */
     struct bp_reader reader = member(body, "workload");

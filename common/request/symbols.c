@@ -7,7 +7,8 @@ static void bind_training(const struct bp_workload *workload, const struct bp_st
 {
     symbols->B = workload->micro_batch_size;
     symbols->S_c = workload->sequence_length;
-    symbols->S = bp_div(calc, symbols->S_c, strategy->context_parallel);
+    symbols->cp = strategy->context_parallel;
+    symbols->S = bp_div(calc, symbols->S_c, symbols->cp);
     symbols->g = bp_dtype_bytes(workload->gradient_dtype);
     symbols->dp = bp_mul(calc, strategy->data_parallel, strategy->context_parallel);
     symbols->sequence_parallel = strategy->sequence_parallel && strategy->tensor_parallel > 1;
@@ -17,11 +18,27 @@ static void bind_training(const struct bp_workload *workload, const struct bp_st
 
 static void bind_inference(const struct bp_workload *workload, struct bp_symbols *symbols)
 {
+    uint64_t c = workload->context_length, window = symbols->kind->window;
+    bool decode = workload->phase == BP_DECODE;
     symbols->b = symbols->B = workload->batch_size;
-    symbols->c = workload->context_length;
-    symbols->q = symbols->S = workload->phase == BP_PREFILL ? workload->context_length : 1;
+    symbols->c = decode && window && window < c ? window : c;
+    symbols->q = symbols->S = decode ? 1 : c;
     symbols->S_c = symbols->c;
-    symbols->dp = 1;
+    symbols->e_kv = bp_dtype_bytes(workload->kv_cache_dtype);
+    symbols->dp = symbols->cp = 1;
+}
+
+/* What a step routes. Without expert parallelism each rank sends every token to its part of every expert; otherwise the
+ * tensor group deals the tokens out, which a batch that does not divide does not allow. */
+static void bind_inference_pairs(struct bp_calc *calc, struct bp_symbols *symbols)
+{
+    bp_u128 tokens = bp_mul(calc, symbols->b, symbols->q);
+    symbols->routes_all = symbols->ep == 1 && symbols->etp == symbols->t;
+    if (!symbols->routes_all && (symbols->t == 0 || tokens % symbols->t != 0))
+        return;
+    symbols->own_tokens = symbols->routes_all ? tokens : tokens / symbols->t;
+    symbols->own_pairs = bp_mul(calc, symbols->own_tokens, symbols->K);
+    symbols->pairs = bp_mul(calc, symbols->own_pairs, symbols->routes_all ? 1 : symbols->etp);
 }
 
 /* Experts live on a grid of their own: etp*ep of the group's t*cp*dp ranks hold one copy of all of them. */
@@ -35,9 +52,15 @@ static void bind_experts(const struct bp_kind *kind, const struct bp_strategy *s
     symbols->ep = strategy->expert_parallel;
     symbols->etp = strategy->expert_tensor_parallel;
     symbols->expert_dp = 1;
-    if (kind->num_experts == 0 || symbols->c)
+    if (kind->num_experts == 0)
         return;
+    if (symbols->c) {
+        bind_inference_pairs(calc, symbols);
+        return;
+    }
     symbols->expert_dp = bp_div(calc, bp_mul(calc, symbols->t, symbols->dp), bp_mul(calc, symbols->ep, symbols->etp));
+    symbols->own_tokens = bp_div(calc, symbols->Xs, symbols->H);
+    symbols->own_pairs = bp_mul(calc, symbols->own_tokens, symbols->K);
     symbols->pairs = bp_div(calc, BP_PROD(calc, symbols->B, symbols->S, symbols->K, symbols->etp), symbols->t);
 }
 

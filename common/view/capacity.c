@@ -125,9 +125,10 @@ static void imbalance(struct bp_capacity_run *run, struct bp_symbols *s)
 {
     struct bp_calc *calc = &run->calc;
     bp_u128 permille = run->job->imbalance_permille;
-    if (permille != 1000 && s->pairs)
-        s->pairs =
-            bp_mul(calc, s->etp, bp_div_ceil(calc, bp_mul(calc, s->pairs, permille), bp_mul(calc, 1000, s->etp)));
+    if (permille == 1000 || !s->pairs || run->request->workload.mode != BP_MODE_TRAINING)
+        return;
+    s->own_pairs = bp_div_ceil(calc, bp_mul(calc, s->pairs, permille), bp_mul(calc, 1000, s->etp));
+    s->pairs = bp_mul(calc, s->etp, s->own_pairs);
 }
 
 static int begin(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_capacity_run *run,

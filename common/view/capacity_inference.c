@@ -20,7 +20,8 @@ bp_u128 bp_capacity_kv_elements(struct bp_capacity_run *run, const struct bp_cap
 static bp_u128 cached_tokens(struct bp_capacity_run *run, const struct bp_kind *shape)
 {
     struct bp_calc *calc = &run->calc;
-    bp_u128 c = run->s.c, page = run->job->kv_block, whole = bp_mul(calc, bp_div_ceil(calc, c, page), page);
+    bp_u128 c = run->request->workload.context_length, page = run->job->kv_block,
+            whole = bp_mul(calc, bp_div_ceil(calc, c, page), page);
     if (!shape->window || run->job->conventions.window_kv == BP_WINDOW_KV_FULL)
         return whole;
     bp_u128 seen = bp_add(calc, shape->window - 1, run->job->prefill_chunk), least = c < seen ? c : seen;

@@ -147,7 +147,7 @@ static void inference_operations(struct bp_capacity_run *run, struct bp_capacity
     struct bp_calc *calc = &run->calc;
     bp_u128 replicas = run->request->strategy.replicas, tokens = BP_PROD(calc, replicas, s->b, s->q);
     bp_u128 padded = bp_mul(calc, bp_capacity_vocabulary_share(run), s->t), last_tokens = bp_mul(calc, replicas, s->b);
-    bp_u128 model = ideal_of_all(run, tokens, s->c), replicated = 0;
+    bp_u128 model = ideal_of_all(run, tokens, run->request->workload.context_length), replicated = 0;
     for (uint32_t i = 0; i < run->n_kinds; i++)
         replicated = bp_add(calc, replicated,
                             bp_mul(calc, run->kinds[i].s.kind->layers, replicated_weights(run, &run->kinds[i])));

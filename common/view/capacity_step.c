@@ -31,14 +31,16 @@ static bool named(const struct bp_row *row, const char *first, const char *secon
     return strcmp(row->name, first) == 0 || strcmp(row->name, second) == 0;
 }
 
-/* Head norms always; under sequence parallelism what works on a part of the sequence with whole weights: block norms,
- * the biases of row-parallel linears, the router, the projections into latents and their norms. Replicated key/value
- * heads over the t/k ranks that hold one. */
+/* Norms of all heads alike always; under sequence parallelism what works on a part of the sequence with whole weights:
+ * block norms, the biases of row-parallel linears, the router, the projections into latents and their norms. Replicated
+ * key/value heads over the t/k ranks that hold one. */
 static struct shared_gradient shared_gradient(struct bp_capacity_run *run, const struct bp_symbols *s,
                                               const struct bp_row *row)
 {
     bool sp = s->sequence_parallel;
-    if (named(row, "attention.query_norm", "attention.key_norm") || (sp && named(row, "attention.norm", "mlp.norm")))
+    if (s->kind->qk_norm == BP_QK_NORM_HEAD && named(row, "attention.query_norm", "attention.key_norm"))
+        return (struct shared_gradient){row->parameters, s->t};
+    if (sp && (named(row, "attention.norm", "mlp.norm") || named(row, "attention.post_norm", "mlp.post_norm")))
         return (struct shared_gradient){row->parameters, s->t};
     if (sp && row->bias && named(row, "attention.output", "mlp.down"))
         return (struct shared_gradient){s->H, s->t};
@@ -46,27 +48,30 @@ static struct shared_gradient shared_gradient(struct bp_capacity_run *run, const
         (named(row, "moe.router", "shared.scale") || named(row, "attention.query_down", "attention.key_value_down") ||
          named(row, "attention.query_latent_norm", "attention.key_value_latent_norm")))
         return (struct shared_gradient){row->parameters, s->t};
-    if (s->t > s->k && named(row, "attention.key", "attention.value"))
+    if (s->t > s->k && (named(row, "attention.key", "attention.value") || named(row, "attention.key_norm", "")))
         return (struct shared_gradient){row->parameters, bp_div(&run->calc, s->t, s->k)};
     return (struct shared_gradient){0, 1};
 }
 
-/* What one block of a kind sends in a step. Experts exchange over ranks of their own. */
+/* What one block of a kind sends in a step over the tensor group and that of its experts. What goes over the context
+ * parallel group has a function of its own. */
 static void add_block_bytes(struct bp_capacity_run *run, const struct bp_symbols *s, const struct bp_block *block,
                             bp_u128 blocks, bp_u128 *tensor, bp_u128 *expert)
 {
     struct bp_calc *calc = &run->calc;
     for (uint32_t i = 0; i < block->n_rows; i++) {
         const struct bp_row *row = &block->rows[i];
-        bool exchange = row->forward.collective == BP_COLLECTIVE_ALL_TO_ALL,
-             experts = strncmp(row->name, "moe.", 4) == 0;
-        bp_u128 ranks = exchange ? s->ep : experts ? s->etp : s->t;
+        const bp_u128 group[BP_AXIS_N] = {
+            [BP_AXIS_TENSOR] = s->t, [BP_AXIS_EXPERT] = s->ep, [BP_AXIS_EXPERT_TENSOR] = s->etp};
+        bp_u128 ranks = group[row->axis];
+        if (row->axis == BP_AXIS_CONTEXT)
+            continue;
         bp_u128 forward = collective(run, &row->forward, ranks);
         bp_u128 a_micro_batch =
             BP_SUM(calc, forward, row->recomputed ? forward : 0, collective(run, &row->activation_gradient, ranks));
         struct shared_gradient shared = shared_gradient(run, s, row);
         bp_u128 a_step = s->t > 1 ? ring(run, bp_mul(calc, shared.elements, s->g), shared.ranks, ALL_REDUCE) : 0;
-        bp_u128 *sum = experts && row->engine == BP_ENGINE_COLLECTIVE ? expert : tensor;
+        bp_u128 *sum = row->axis == BP_AXIS_TENSOR ? tensor : expert;
         *sum = bp_add(calc, *sum,
                       bp_mul(calc, blocks, bp_add(calc, bp_mul(calc, a_micro_batch, run->micro_batches), a_step)));
     }

@@ -59,7 +59,7 @@ static void add_latent(struct finding *found)
         add_linear(found, s->H, q, shape->qkv_bias);
         add_vector(found, bp_mul(calc, vectors, q));
     }
-    add_linear(found, q ? q : s->H, query, !q && shape->qkv_bias);
+    add_linear(found, q ? q : s->H, query, false);
     add_linear(found, s->H, kv + shape->qk_rope_head_dim, shape->qkv_bias);
     add_vector(found, bp_mul(calc, vectors, kv));
     add_linear(found, kv, bp_mul(calc, s->h_l, shape->qk_nope_head_dim + shape->v_head_dim), false);

@@ -20,7 +20,9 @@ static struct activations sum_activations(struct bp_capacity_run *run, const str
         bp_u128 O = bp_sub(calc, row->output.n, tiled ? row->scores_in_output.n : 0);
         all = bp_add(calc, all, A);
         dropped = BP_SUM(calc, dropped, row->keeps_output ? 0 : O, row->keeps_activation ? 0 : A);
-        bp_u128 both = bp_add(calc, A, O);
+        /* Keys and values of other ranks are told apart: context_transient. */
+        bool others = row->axis == BP_AXIS_CONTEXT && row->forward.collective == BP_COLLECTIVE_ALL_GATHER;
+        bp_u128 both = others ? 0 : bp_add(calc, A, O);
         widest = both > widest ? both : widest;
     }
     bp_u128 statistics = tiled && recompute == BP_RECOMPUTE_NONE ? BP_PROD(calc, 4, s->B, s->h_l, s->S) : 0;
@@ -151,23 +153,28 @@ static bp_u128 peak(struct bp_capacity_run *run, uint64_t stage, const struct bp
 
 /* ---- The ends of the model ---- */
 
-/* The dropout mask of each micro-batch whose first chunk is in flight. */
+/* The dropout mask, and what a norm of the embedding reads, of each micro-batch whose first chunk is in flight. */
 static bp_u128 embedding_activations(struct bp_capacity_run *run)
 {
+    struct bp_calc *calc = &run->calc;
+    const struct bp_model *model = &run->request->model;
     bp_u128 m = run->micro_batches, window = run->v > 1 ? 2 * (bp_u128)run->p : run->p;
     bp_u128 held = m < window ? m : window;
     if (run->request->strategy.pipeline_schedule == BP_SCHEDULE_GPIPE)
         held = m;
-    return run->request->model.embedding_dropout ? bp_mul(&run->calc, held, run->s.Xs) : 0;
+    bp_u128 bytes = bp_add(calc, model->embedding_dropout, model->embedding_norm ? run->s.e : 0);
+    return BP_PROD(calc, held, run->s.Xs, bytes);
 }
 
-/* The final norm's and the head's inputs and the logits of each micro-batch held, and one fp32 copy of the logits. */
+/* The head's input, that of the final norm, where there is one, and the logits of each micro-batch held, and one fp32
+ * copy of the logits. */
 static bp_u128 head_activations(struct bp_capacity_run *run)
 {
     struct bp_calc *calc = &run->calc;
     bool gpipe = run->request->strategy.pipeline_schedule == BP_SCHEDULE_GPIPE;
     bp_u128 logits = BP_PROD(calc, run->s.B, run->s.S, bp_capacity_vocabulary_share(run));
-    bp_u128 held = bp_mul(calc, run->s.e, BP_SUM(calc, run->s.Xs, run->s.Xs, logits));
+    bp_u128 inputs = bp_mul(calc, run->request->model.final_norm_absent ? 1 : 2, run->s.Xs);
+    bp_u128 held = bp_mul(calc, run->s.e, bp_add(calc, inputs, logits));
     bp_u128 copy = run->job->conventions.loss == BP_LOSS_FP32_COPY ? bp_mul(calc, 4, logits) : 0;
     return bp_add(calc, bp_mul(calc, gpipe ? run->micro_batches : 1, held), copy);
 }

@@ -30,7 +30,7 @@ END_TEST
 /* Where training has rows, the derivation itself holds them to the tensors: it fails otherwise. */
 START_TEST(test_capacity_models__rows_are_the_tensors_of_every_model_that_trains)
 {
-    static const char *const refused[] = {"falcon-7b", "gemma-2-9b", "gpt-oss-120b", "phi-2", "pythia-6.9b"};
+    static const char *const refused[] = {"gpt-oss-120b"}; /* attention sinks */
     const char *name = bp_catalogue[_i].name;
     bool trains = true;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)

@@ -314,7 +314,7 @@ static const struct {
      "unknown_key /strategy/data_parallel"},
     {"/strategy", "7", "wrong_type /strategy"},
     {"/model", "{'name': 'nobody'}", "unknown_model /model/name"},
-    {"/model", "{'name': 'gemma-2-9b'}",
+    {"/model", "{'name': 'gpt-oss-120b'}",
      "unsupported_feature /model/name, unsupported_feature /model/name, unsupported_feature /model/name, "
      "unsupported_feature /model/name, unsupported_feature /model/name"},
 };
