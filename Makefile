@@ -9,7 +9,7 @@
 #   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
 #   make golden       hold the passes at their new revisions to what they derive now
 #   make bench        measure, beside a baseline of the same run
-#   make docs         render docs/passes from the passes, and what the session of README.md prints
+#   make docs         render docs/passes and docs/metrics.md from their tables, and what the session of README.md prints
 #   make check-docs   whether they are stale, and whether the examples of the other pages still run
 #   make install      DESTDIR and prefix are honoured
 #   make dist         a source archive of HEAD
@@ -38,7 +38,7 @@ COVERAGE_LEAST = 95
 -include config.mk
 
 COMMON_PKGS = jansson nettle
-DAEMON_PKGS = libmicrohttpd sqlite3 libzstd inih libsystemd
+DAEMON_PKGS = libmicrohttpd gnutls sqlite3 libzstd inih libsystemd
 # yaml is of the importers in common/request, which the client alone calls.
 CLIENT_PKGS = libcurl yaml-0.1
 TEST_PKGS = check
@@ -117,9 +117,9 @@ $(TEST_LIB): $(call objs,$(TESTLIB_SRC))
 SCHEMAS = $(wildcard schema/*.schema.json)
 MIGRATIONS = $(sort $(wildcard schema/migrations/*.sql))
 
-$(BUILD)/gen/openapi.json: schema/openapi.yaml schema/bundle.py $(SCHEMAS)
+$(BUILD)/gen/openapi.json: schema/openapi.yaml schema/bundle.py daemon/http/routes.def $(SCHEMAS)
 	@mkdir -p $(@D)
-	$(QUIET_GEN)$(PYTHON) schema/bundle.py schema/openapi.yaml >$@.tmp && mv $@.tmp $@
+	$(QUIET_GEN)$(PYTHON) schema/bundle.py schema/openapi.yaml daemon/http/routes.def >$@.tmp && mv $@.tmp $@
 
 $(BUILD)/gen/openapi.c: $(BUILD)/gen/openapi.json schema/embed.sh
 	$(QUIET_GEN)sh schema/embed.sh bp_openapi $(BUILD)/gen/openapi.json >$@.tmp && mv $@.tmp $@
@@ -150,9 +150,9 @@ $(BUILD)/tests/api: $(call objs,$(API_SRC)) $(TEST_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
 
-$(BUILD)/tests/fault: $(call objs,$(FAULT_SRC)) $(TEST_LIB) $(COMMON_LIB)
+$(BUILD)/tests/fault: $(call objs,$(FAULT_SRC)) $(TEST_LIB) $(DAEMON_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
-	$(link) $(call pkg,--libs,sqlite3 libzstd) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
+	$(link) $(DAEMON_LIBS) $(CLIENT_LIBS) $(COMMON_LIBS) $(TEST_LIBS)
 
 $(BUILD)/tests/bench: $(call objs,$(BENCH_SRC)) $(DAEMON_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
@@ -169,7 +169,7 @@ deps:
 	@sh tests/deps.sh build
 
 check: deps
-	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-property check-api check-crash
+	@$(MAKE) --no-print-directory check-arrows check-symbols check-unit check-property check-api check-faults check-crash
 
 check-unit: $(BUILD)/tests/unit
 	$(BUILD)/tests/unit $(SUITES)
@@ -179,6 +179,10 @@ check-property: $(BUILD)/tests/property
 
 check-api: all $(BUILD)/tests/api
 	BP_BUILD=$(BUILD) $(BUILD)/tests/api $(SUITES)
+
+# Disks and memory that fail, one call after the other.
+check-faults: all $(BUILD)/tests/fault
+	BP_BUILD=$(BUILD) $(BUILD)/tests/fault vfs
 
 # kill -9 under load, BP_CRASH_ROUNDS times.
 check-crash: all $(BUILD)/tests/fault
@@ -246,13 +250,14 @@ bench-built: all $(BUILD)/tests/bench
 	BP_BUILD=$(BUILD) $(BUILD)/tests/bench $(SECTIONS)
 
 docs: all $(BUILD)/docs/render
-	$(BUILD)/docs/render docs/passes
+	$(BUILD)/docs/render docs
 	BUILD=$(BUILD) sh tests/readme.sh --write
 
 check-docs: all $(BUILD)/docs/render
 	rm -rf $(BUILD)/docs/passes && mkdir -p $(BUILD)/docs/passes
-	$(BUILD)/docs/render $(BUILD)/docs/passes
+	$(BUILD)/docs/render $(BUILD)/docs
 	diff -ru docs/passes $(BUILD)/docs/passes
+	diff -u docs/metrics.md $(BUILD)/docs/metrics.md
 	BUILD=$(BUILD) sh tests/readme.sh
 
 # --- sources
@@ -304,7 +309,7 @@ distclean: clean
 	rm -rf config.mk config.log config.status configure autom4te.cache tests/node/node_modules
 
 force:
-.PHONY: all force programs deps check check-unit check-property check-api check-crash check-fuzz fuzz-deps fuzz-run check-valgrind golden check-arrows check-symbols check-long \
+.PHONY: all force programs deps check check-unit check-property check-api check-faults check-crash check-fuzz fuzz-deps fuzz-run check-valgrind golden check-arrows check-symbols check-long \
 	check-long-built check-node demo bench bench-built docs check-docs format check-format coverage coverage-run \
 	install dist clean distclean
 .DELETE_ON_ERROR:

@@ -127,6 +127,12 @@ enum bp_exit bp_invocation_call(const struct bp_invocation *invocation, const st
     return bp_complain(err.code == BP_E_out_of_memory ? BP_EXIT_LOCAL : BP_EXIT_UNREACHED, "%s", err.message);
 }
 
+/* The server, or what it allows this caller, is full: the same may be asked later. */
+static enum bp_exit exit_of(long status)
+{
+    return status == 503 || status == 429 ? BP_EXIT_UNREACHED : BP_EXIT_REFUSED;
+}
+
 enum bp_exit bp_reply_parse(const struct bp_reply *answer, json_t **ret)
 {
     struct bp_json_position position;
@@ -141,7 +147,7 @@ enum bp_exit bp_reply_parse(const struct bp_reply *answer, json_t **ret)
     if (answer->status < 300)
         return bp_complain(BP_EXIT_UNREACHED, "the answer is not a JSON object: is this a blueprintd?");
     bp_complain(BP_EXIT_REFUSED, "the server answered %ld without saying why", answer->status);
-    return answer->status == 503 ? BP_EXIT_UNREACHED : BP_EXIT_REFUSED;
+    return exit_of(answer->status);
 }
 
 /* The answer as text; its status. A refusal's text is not for standard output. */
@@ -153,7 +159,7 @@ static enum bp_exit print_reply(struct bp_buf *out, const struct bp_invocation *
     if (is_rejection(answer, json))
         return print_rejection(out, json);
     print_refusal(out, json, answer->status, input);
-    return answer->status == 503 ? BP_EXIT_UNREACHED : BP_EXIT_REFUSED;
+    return exit_of(answer->status);
 }
 
 enum bp_exit bp_reply_print(const struct bp_invocation *invocation, struct bp_reply *answer, const char *input)

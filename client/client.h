@@ -18,7 +18,7 @@ enum bp_exit {
     BP_EXIT_YES = 0,
     BP_EXIT_NO = 1,        /* a negative answer: plan rejected, replay divergent */
     BP_EXIT_USAGE = 2,     /* the command line, or a FILE that cannot be read */
-    BP_EXIT_UNREACHED = 3, /* the server was not reached, did not answer, or is full (503) */
+    BP_EXIT_UNREACHED = 3, /* the server was not reached, did not answer, or is full (503, 429) */
     BP_EXIT_REFUSED = 4,   /* the server answered with any other error */
     BP_EXIT_LOCAL = 5,     /* the answer could not be written, or memory ran out here */
 };

@@ -42,7 +42,7 @@ const char *bp_command_option(const struct bp_command *command, const char *name
 enum bp_exit bp_help(void)
 {
     struct bp_buf out = {0};
-    bp_buf_addstr(&out, "usage: blueprint [--server URL] [--json] COMMAND\n\n");
+    bp_buf_addstr(&out, "usage: blueprint [--server URL] [--token-file FILE] [--cacert FILE] [--json] COMMAND\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++) {
         struct bp_buf call = {0};
         bp_buf_addf(&call, "%s %s", commands[i].name, commands[i].arguments);
@@ -50,11 +50,13 @@ enum bp_exit bp_help(void)
         out.failed |= call.failed;
         bp_buf_release(&call);
     }
-    bp_buf_addstr(&out, "\n  --server URL   http://HOST:PORT, HOST:PORT or unix:PATH (default: $BLUEPRINT_SERVER,\n"
-                        "                 else " BP_DEFAULT_SERVER ")\n"
-                        "  --json         print the server's answer as it came\n"
-                        "  --help         this text; after a COMMAND, that command's\n"
-                        "  --version      print the version\n\n"
+    bp_buf_addstr(&out, "\n  --server URL       http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:PATH (default:\n"
+                        "                     $BLUEPRINT_SERVER, else " BP_DEFAULT_SERVER ")\n"
+                        "  --token-file FILE  its first line is the token to show (default: $BLUEPRINT_TOKEN_FILE)\n"
+                        "  --cacert FILE      the CAs to trust for https (default: the system's)\n"
+                        "  --json             print the server's answer as it came\n"
+                        "  --help             this text; after a COMMAND, that command's\n"
+                        "  --version          print the version\n\n"
                         "PLAN, DIGEST and ENTITY may be cut short to any unambiguous prefix of 8 hex digits or more.\n"
                         "Exit: 0 yes, 1 a negative answer, 2 usage, 3 server not reached or full, 4 request refused,\n"
                         "5 the answer could not be written.\n");

@@ -15,26 +15,52 @@ struct bp_server {
     CURL *curl;
     const char *address;
     const char *socket; /* the path of a unix socket, or NULL */
+    const char *token, *cacert;
     char message[CURL_ERROR_SIZE];
 };
 
+/* What follows the prefix, whatever its case, or NULL. */
+static const char *after(const char *text, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return strncasecmp(text, prefix, n) == 0 ? text + n : NULL;
+}
+
 bool bp_server_is_address(const char *address)
 {
-    static const char http[] = "http://", socket[] = "unix:";
-    if (strncmp(address, socket, sizeof socket - 1) == 0)
-        return address[sizeof socket - 1] != '\0';
-    if (strncasecmp(address, http, sizeof http - 1) == 0)
-        return address[sizeof http - 1] != '\0' && address[sizeof http - 1] != '/';
+    const char *socket = strncmp(address, "unix:", 5) == 0 ? address + 5 : NULL, *host = after(address, "http://");
+    if (socket)
+        return *socket != '\0';
+    if (host || (host = after(address, "https://")))
+        return *host && *host != '/';
     const char *port = strrchr(address, ':');
     return port && port != address && port[1] && !port[1 + strspn(port + 1, "0123456789")] && !strchr(address, '/');
 }
 
-struct bp_server *bp_server_new(const char *address)
+bool bp_server_keeps_secrets(const char *address)
+{
+    if (strncmp(address, "unix:", 5) == 0 || after(address, "https://"))
+        return true;
+    const char *host = after(address, "http://");
+    if (!host)
+        host = address;
+    size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
+    static const char *const loopback[] = {"localhost", "[::1]"};
+    for (size_t i = 0; i < sizeof loopback / sizeof *loopback; i++)
+        if (strlen(loopback[i]) == n && strncasecmp(host, loopback[i], n) == 0)
+            return true;
+    /* An address, not a name that begins like one. */
+    return strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == n;
+}
+
+struct bp_server *bp_server_new(const char *address, const char *token, const char *cacert)
 {
     struct bp_server *server = calloc(1, sizeof *server);
     if (!server)
         return NULL;
     server->address = address;
+    server->token = token;
+    server->cacert = cacert;
     server->socket = strncmp(address, "unix:", 5) == 0 ? address + 5 : NULL;
     if (curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK)
         server->curl = curl_easy_init();
@@ -130,7 +156,8 @@ static CURLcode set_options(struct bp_server *server, const char *url, const cha
         curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, server->message),
         curl_easy_setopt(curl, CURLOPT_URL, url),
         curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L),
-        curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http"),
+        curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https"),
+        server->cacert ? curl_easy_setopt(curl, CURLOPT_CAINFO, server->cacert) : CURLE_OK,
         curl_easy_setopt(curl, CURLOPT_PROXY, ""),
         curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, server->socket),
         curl_easy_setopt(curl, CURLOPT_USERAGENT, "blueprint/" BP_VERSION),
@@ -161,17 +188,38 @@ static int fail_of(const struct bp_server *server, CURLcode code, const struct b
                    server->message[0] ? server->message : curl_easy_strerror(code));
 }
 
+/* NULL when memory ran out. */
+static struct curl_slist *headers_of(const struct bp_server *server, bool has_body)
+{
+    struct bp_buf token = {0};
+    if (server->token)
+        bp_buf_addf(&token, "Authorization: Bearer %s", server->token);
+    const char *const lines[] = {
+        "Accept: application/json, application/problem+json",
+        /* Without a body curl would still name a type, that of a form. */
+        has_body ? "Content-Type: application/json" : "Content-Type:",
+        server->token ? bp_buf_string(&token) : NULL,
+    };
+    struct curl_slist *headers = NULL;
+    bool failed = token.failed;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines && lines[i] && !failed; i++) {
+        struct curl_slist *longer = curl_slist_append(headers, lines[i]);
+        failed = !longer;
+        headers = longer ? longer : headers;
+    }
+    bp_buf_release(&token);
+    if (!failed)
+        return headers;
+    curl_slist_free_all(headers);
+    return NULL;
+}
+
 int bp_server_call(struct bp_server *server, const char *method, const char *target, const struct bp_buf *body,
                    struct bp_reply *ret, struct bp_err *err)
 {
     struct bp_reply answer = {0};
     struct bp_buf url = {0};
-    struct curl_slist *headers = curl_slist_append(NULL, "Accept: application/json, application/problem+json");
-    /* Without a body curl would still name a type, that of a form. */
-    if (headers && !curl_slist_append(headers, body ? "Content-Type: application/json" : "Content-Type:")) {
-        curl_slist_free_all(headers);
-        headers = NULL;
-    }
+    struct curl_slist *headers = headers_of(server, body != NULL);
     url_of(server, target, &url);
     server->message[0] = '\0';
     CURLcode code = CURLE_OUT_OF_MEMORY;

@@ -17,11 +17,16 @@
 
 struct bp_server;
 
-/* Whether it names a server: http://HOST..., HOST:PORT or unix:PATH. */
+/* Whether it names a server: http://HOST..., https://HOST..., HOST:PORT or unix:PATH. */
 bool bp_server_is_address(const char *address);
 
-/* `address` is one, borrowed. NULL when memory ran out. */
-struct bp_server *bp_server_new(const char *address);
+/* Whether a token may be sent there: over TLS, to a Unix socket or to this machine, so that nobody on the way reads it.
+ */
+bool bp_server_keeps_secrets(const char *address);
+
+/* `address` is one; `token` (NULL: none) is shown with every request; `cacert` (NULL: the system's) is a file of the
+ * CAs to trust. All borrowed. NULL when memory ran out. */
+struct bp_server *bp_server_new(const char *address, const char *token, const char *cacert);
 void bp_server_free(struct bp_server *server);
 
 /* Zero-initialise; release `body` with bp_buf_release. */

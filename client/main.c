@@ -13,7 +13,7 @@
 struct words {
     char **at;
     bool only_arguments, wants_help, wants_version;
-    const char *server;
+    const char *server, *token_file, *cacert;
     struct bp_invocation *invocation;
 };
 
@@ -55,10 +55,15 @@ static enum bp_exit set_option(struct words *words, const char *word)
             return BP_EXIT_YES;
         }
     }
-    if (n != strlen("server") || strncmp(word, "server", n) != 0)
-        return set_command_option(words, word, n, equals);
-    words->server = option_value(words, "server", equals);
-    return words->server ? BP_EXIT_YES : BP_EXIT_USAGE;
+    const struct {
+        const char *name, **value;
+    } values[] = {{"server", &words->server}, {"token-file", &words->token_file}, {"cacert", &words->cacert}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (n == strlen(values[i].name) && strncmp(word, values[i].name, n) == 0) {
+            *values[i].value = option_value(words, values[i].name, equals);
+            return *values[i].value ? BP_EXIT_YES : BP_EXIT_USAGE;
+        }
+    return set_command_option(words, word, n, equals);
 }
 
 static enum bp_exit set_word(struct words *words, const char *word)
@@ -96,18 +101,56 @@ static enum bp_exit read_words(struct words *words)
     return BP_EXIT_YES;
 }
 
-static enum bp_exit run(struct bp_invocation *invocation, const char *server)
+/* The variable of the environment when the option was not given; NULL when that is empty as well. */
+static const char *or_from_environment(const char *given, const char *name)
 {
-    const char *from_environment = getenv("BLUEPRINT_SERVER");
-    if (!server)
-        server = from_environment && from_environment[0] ? from_environment : BP_DEFAULT_SERVER;
-    if (!bp_server_is_address(server))
-        return bp_complain(BP_EXIT_USAGE, "%s is no server: http://HOST:PORT, HOST:PORT or unix:PATH", server);
-    invocation->server = bp_server_new(server);
+    const char *value = given ? given : getenv(name);
+    return given || (value && *value) ? value : NULL;
+}
+
+/* The first line of the file, which is the token. Never an option's value: every user sees command lines. */
+static enum bp_exit read_token(const char *path, struct bp_buf *ret)
+{
+    const char *name;
+    enum bp_exit status = bp_file_read(path, ret, &name);
+    if (status != BP_EXIT_YES)
+        return status;
+    ret->len = strcspn(bp_buf_string(ret), "\r\n");
+    bool is_token = ret->len > 0;
+    for (size_t i = 0; i < ret->len; i++)
+        is_token &= ret->data[i] > ' ' && ret->data[i] <= '~';
+    return is_token ? BP_EXIT_YES : bp_complain(BP_EXIT_USAGE, "the first line of %s is no token", name);
+}
+
+static enum bp_exit run_on(struct bp_invocation *invocation, const char *address, const char *token, const char *cacert)
+{
+    invocation->server = bp_server_new(address, token, cacert);
     if (!invocation->server)
         return bp_complain(BP_EXIT_LOCAL, "out of memory");
     enum bp_exit status = invocation->command->run(invocation);
     bp_server_free(invocation->server);
+    return status;
+}
+
+static enum bp_exit run(struct bp_invocation *invocation, const struct words *words)
+{
+    const char *server = or_from_environment(words->server, "BLUEPRINT_SERVER");
+    const char *token_file = or_from_environment(words->token_file, "BLUEPRINT_TOKEN_FILE");
+    struct bp_buf token = {0};
+    enum bp_exit status = BP_EXIT_YES;
+    if (!server)
+        server = BP_DEFAULT_SERVER;
+    if (!bp_server_is_address(server))
+        return bp_complain(BP_EXIT_USAGE,
+                           "%s is no server: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:PATH", server);
+    if (token_file && !bp_server_keeps_secrets(server))
+        return bp_complain(BP_EXIT_USAGE, "a token is not sent to %s, where it can be read on the way: use https://",
+                           server);
+    if (token_file)
+        status = read_token(token_file, &token);
+    if (status == BP_EXIT_YES)
+        status = run_on(invocation, server, token_file ? bp_buf_string(&token) : NULL, words->cacert);
+    bp_buf_release(&token);
     return status;
 }
 
@@ -140,5 +183,5 @@ int main(int argc, char **argv)
         return (int)bp_complain(BP_EXIT_USAGE, "no command (try blueprint --help)");
     if (invocation.n_arguments < command->least)
         return (int)bp_complain(BP_EXIT_USAGE, "usage: blueprint %s %s", command->name, command->arguments);
-    return (int)run(&invocation, words.server);
+    return (int)run(&invocation, &words);
 }

@@ -199,6 +199,7 @@ static void print_work(struct bp_buf *out, const json_t *facts)
     json_t *rows = json_object();
     if (!rows || !add_group(rows, "phase", json_object_get(facts, "by_phase")) ||
         !add_group(rows, "engine", json_object_get(facts, "by_engine")) ||
+        !add_group(rows, "block", json_object_get(facts, "by_block")) ||
         json_object_set(rows, "all", (json_t *)(uintptr_t)facts) < 0)
         out->failed = true;
     BP_PRINT_TABLE(out, rows, work_columns);

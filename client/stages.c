@@ -98,17 +98,20 @@ static void cell_effects(struct bp_buf *out, const struct bp_table_row *row, con
 }
 
 static const struct bp_table_column value_columns[] = {
-    {"value", NULL, true, bp_cell_index},
-    {"id", "id", false, bp_cell_short},
-    {"role", "role", false, NULL},
-    {"shape", "shape", false, cell_shape},
-    {"sharding", "sharding", false, cell_sharding},
+    {"value", NULL, true, bp_cell_index},  {"id", "id", false, bp_cell_short},
+    {"block", "block", false, NULL},       {"role", "role", false, NULL},
+    {"shape", "shape", false, cell_shape}, {"sharding", "sharding", false, cell_sharding},
     {"dtype", "dtype", false, NULL},
 };
 
 static const struct bp_table_column axis_columns[] = {
     {"mesh axis", "name", false, NULL},
     {"size", "size", true, NULL},
+};
+
+static const struct bp_table_column block_columns[] = {
+    {"block", "name", false, NULL},
+    {"layers", "layers", true, NULL},
 };
 
 static const struct bp_table_column operation_columns[] = {
@@ -125,6 +128,7 @@ static const struct bp_table_column model_columns[] = {
 
 static const struct bp_table_column layer_columns[] = {
     {"row", "name", false, NULL},
+    {"block", "block", false, NULL},
     {"parameters", "parameters", true, NULL},
     {"activation bytes", "activation_bytes", true, NULL},
     {"kept", "keeps_activation", false, cell_yes},
@@ -136,6 +140,7 @@ static const struct bp_table_column layer_columns[] = {
 static const struct bp_table_column task_columns[] = {
     {"task", NULL, true, bp_cell_index},
     {"id", "id", false, bp_cell_short},
+    {"block", "block", false, NULL},
     {"name", "name", false, NULL},
     {"engine", "engine", false, NULL},
     {"operations", "operations", true, cell_work},
@@ -150,6 +155,7 @@ static const struct bp_table_column task_columns[] = {
 static const struct bp_table_column buffer_columns[] = {
     {"buffer", NULL, true, bp_cell_index},
     {"id", "id", false, bp_cell_short},
+    {"block", "block", false, NULL},
     {"role", "role", false, NULL},
     {"storage", "storage", false, NULL},
     {"source", "source", false, bp_cell_short},
@@ -204,12 +210,12 @@ static const struct {
     {                                                                                                                  \
         within, key, columns, sizeof(columns) / sizeof *(columns)                                                      \
     }
-    TABLE("mesh", "axes", axis_columns),         TABLE(NULL, "operations", operation_columns),
-    TABLE(NULL, "values", value_columns),        TABLE(NULL, "layers", layer_columns),
-    TABLE(NULL, "tasks", task_columns),          TABLE(NULL, "regions", region_columns),
-    TABLE(NULL, "buffers", buffer_columns),      TABLE(NULL, "commands", command_columns),
-    TABLE("extension", "queues", queue_columns), TABLE("extension", "issue", issue_columns),
-    TABLE("extension", "routes", route_columns),
+    TABLE("mesh", "axes", axis_columns),          TABLE(NULL, "blocks", block_columns),
+    TABLE(NULL, "operations", operation_columns), TABLE(NULL, "values", value_columns),
+    TABLE(NULL, "layers", layer_columns),         TABLE(NULL, "tasks", task_columns),
+    TABLE(NULL, "regions", region_columns),       TABLE(NULL, "buffers", buffer_columns),
+    TABLE(NULL, "commands", command_columns),     TABLE("extension", "queues", queue_columns),
+    TABLE("extension", "issue", issue_columns),   TABLE("extension", "routes", route_columns),
 #undef TABLE
 };
 
@@ -221,8 +227,8 @@ static const struct bp_table_column memory_columns[] = {
 
 static void print_head(struct bp_buf *out, const json_t *snapshot)
 {
-    static const char *const keys[] = {"stage",    "schema",      "mode",   "workload",  "strategy",
-                                       "bindings", "conventions", "target", "deployment"};
+    static const char *const keys[] = {"stage",    "schema",      "mode",        "workload", "strategy",
+                                       "bindings", "assumptions", "conventions", "target",   "deployment"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         bp_print_field(out, keys[i], json_object_get(snapshot, keys[i]));
     const json_t *parents = json_object_get(snapshot, "parents");

@@ -47,7 +47,8 @@ int bp_pipeline_plan_id(const struct bp_request *request, struct bp_digest *ret,
 struct run {
     const struct bp_request *request;
     struct bp_arena *arena;
-    struct bp_symbols symbols;
+    struct bp_symbols symbols[BP_KINDS_MAX]; /* of each planned block */
+    uint32_t n_blocks;
     struct bp_outcome *outcome;
 };
 
@@ -142,7 +143,8 @@ static int run_model(struct run *run, const struct bp_pipeline_observer *observe
     struct bp_snapshot snapshot = {.ir = {.stage = BP_STAGE_MODEL, .as.model = ir}};
     struct bp_gate gate = {.request = run->request,
                            .fingerprints = &outcome->fingerprints,
-                           .symbols = &run->symbols,
+                           .blocks = run->symbols,
+                           .n_blocks = run->n_blocks,
                            .source_digest = outcome->fingerprints.transformer,
                            .target = snapshot.ir,
                            .arena = run->arena,
@@ -179,7 +181,8 @@ static int run_pass(struct run *run, const struct bp_pass *pass, const struct bp
                                   .source_digest = source->digest,
                                   .request = run->request,
                                   .fingerprints = &outcome->fingerprints,
-                                  .symbols = &run->symbols};
+                                  .symbols = run->symbols,
+                                  .n_blocks = run->n_blocks};
     struct bp_snapshot snapshot = {0};
     struct bp_err found = {0};
     if (check_bindings(pass, run->request, &found) < 0 || pass->run(&input, run->arena, &snapshot.ir, &found) < 0)
@@ -187,7 +190,8 @@ static int run_pass(struct run *run, const struct bp_pass *pass, const struct bp
 
     struct bp_gate gate = {.request = run->request,
                            .fingerprints = &outcome->fingerprints,
-                           .symbols = &run->symbols,
+                           .blocks = run->symbols,
+                           .n_blocks = run->n_blocks,
                            .rule = pass->rule,
                            .source_digest = source->digest,
                            .source = source->ir,
@@ -231,8 +235,7 @@ static int prepare(struct run *run, struct bp_err *err)
         bp_request_fingerprints(run->request, &outcome->fingerprints, err) < 0)
         return -1;
     if (bp_model_parameters(&run->request->model, &outcome->parameters, &found) < 0 ||
-        bp_symbols_of(&run->request->model, 0, &run->request->workload, &run->request->strategy, &run->symbols,
-                      &found) < 0)
+        bp_symbols_of_blocks(run->request, run->symbols, &run->n_blocks, &found) < 0)
         return diagnose(outcome, &found, err);
     return 0;
 }
@@ -271,7 +274,8 @@ struct regenerated {
 struct replaying {
     const struct bp_request *request;
     struct bp_fingerprints fingerprints;
-    struct bp_symbols symbols;
+    struct bp_symbols symbols[BP_KINDS_MAX];
+    uint32_t n_blocks;
     struct bp_arena *arena;
 };
 
@@ -286,7 +290,8 @@ static int regenerate(struct replaying *replaying, const struct bp_pass *pass, c
                                       .source_digest = *source_digest,
                                       .request = replaying->request,
                                       .fingerprints = &replaying->fingerprints,
-                                      .symbols = &replaying->symbols};
+                                      .symbols = replaying->symbols,
+                                      .n_blocks = replaying->n_blocks};
         result = pass->run(&input, replaying->arena, &now.ir, &found);
     } else {
         now.ir.stage = BP_STAGE_MODEL;
@@ -426,7 +431,7 @@ int bp_pipeline_replay(const char *request, size_t n_request, const struct bp_st
     } else {
         struct replaying replaying = {.request = &parsed, .arena = &arena};
         if (bp_request_fingerprints(&parsed, &replaying.fingerprints, err) == 0 &&
-            bp_symbols_of(&parsed.model, 0, &parsed.workload, &parsed.strategy, &replaying.symbols, err) == 0)
+            bp_symbols_of_blocks(&parsed, replaying.symbols, &replaying.n_blocks, err) == 0)
             result = replay_stages(&replaying, stored, n_stored, ret, err);
     }
     json_decref(json);

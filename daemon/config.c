@@ -35,30 +35,29 @@ static const char *copy_text(const char *text, char *ret, size_t size, const cha
     return NULL;
 }
 
-/* Until there is access control the daemon serves its own machine only. */
-static const char *loopback_address(const char *host, in_port_t port, struct bp_daemon_config *config)
+static const char *read_address(const char *host, in_port_t port, struct bp_daemon_config *config)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = port};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = port};
+    char text[INET6_ADDRSTRLEN];
     if (strcmp(host, "localhost") == 0)
         host = "127.0.0.1";
     if (inet_pton(AF_INET, host, &v4.sin_addr) == 1) {
-        if ((ntohl(v4.sin_addr.s_addr) >> 24) != 127)
-            return "is not a loopback address, and the daemon has no access control: use 127.0.0.1 or [::1]";
         inet_ntop(AF_INET, &v4.sin_addr, config->listen_host, sizeof config->listen_host);
         memcpy(&config->listen, &v4, sizeof v4);
         config->listen_size = sizeof v4;
+        config->listens_beyond_loopback = (ntohl(v4.sin_addr.s_addr) >> 24) != 127;
         return NULL;
     }
     if (inet_pton(AF_INET6, host, &v6.sin6_addr) == 1) {
-        if (!IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr))
-            return "is not a loopback address, and the daemon has no access control: use 127.0.0.1 or [::1]";
-        memcpy(config->listen_host, "[::1]", sizeof "[::1]");
+        inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+        snprintf(config->listen_host, sizeof config->listen_host, "[%s]", text);
         memcpy(&config->listen, &v6, sizeof v6);
         config->listen_size = sizeof v6;
+        config->listens_beyond_loopback = !IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
         return NULL;
     }
-    return "the host must be a loopback address: 127.0.0.1, [::1] or localhost";
+    return "the host must be an IP address or localhost";
 }
 
 static const char *read_listen(const char *text, struct bp_daemon_config *config)
@@ -79,7 +78,7 @@ static const char *read_listen(const char *text, struct bp_daemon_config *config
         return wrong;
     memcpy(host, text, n);
     host[n] = '\0';
-    return loopback_address(host, htons((in_port_t)port), config);
+    return read_address(host, htons((in_port_t)port), config);
 }
 
 static const char *read_socket(const char *text, struct bp_daemon_config *config)
@@ -88,9 +87,58 @@ static const char *read_socket(const char *text, struct bp_daemon_config *config
     return copy_text(text, config->socket, sizeof config->socket, "must be a path of at most 107 bytes");
 }
 
+static const char *read_unprotected(const char *text, struct bp_daemon_config *config)
+{
+    bool yes = strcmp(text, "yes") == 0;
+    if (!yes && strcmp(text, "no") != 0)
+        return "must be yes or no";
+    config->may_be_unprotected = yes;
+    return NULL;
+}
+
+static const char *read_socket_users(const char *text, struct bp_daemon_config *config)
+{
+    return bp_peer_rules_read(text, false, &config->peers);
+}
+
+static const char *read_socket_groups(const char *text, struct bp_daemon_config *config)
+{
+    return bp_peer_rules_read(text, true, &config->peers);
+}
+
+static const char *read_path(const char *text, char ret[4096])
+{
+    return copy_text(text, ret, 4096, "must be a path of at most 4095 bytes");
+}
+
+static const char *read_tokens(const char *text, struct bp_daemon_config *config)
+{
+    return read_path(text, config->tokens);
+}
+
+static const char *read_tls_certificate(const char *text, struct bp_daemon_config *config)
+{
+    return read_path(text, config->tls_certificate);
+}
+
+static const char *read_tls_key(const char *text, struct bp_daemon_config *config)
+{
+    return read_path(text, config->tls_key);
+}
+
+static const char *read_rate_limit(const char *text, struct bp_daemon_config *config)
+{
+    return bp_limits_read_rate(text, &config->limits);
+}
+
+static const char *read_concurrency_limit(const char *text, struct bp_daemon_config *config)
+{
+    return bp_limits_read_at_once(text, &config->limits);
+}
+
 static const char *read_database(const char *text, struct bp_daemon_config *config)
 {
-    return copy_text(text, config->database, sizeof config->database, "must be a path of at most 4095 bytes");
+    return read_path(text, config->database);
 }
 
 static const char *read_workers(const char *text, struct bp_daemon_config *config)
@@ -101,6 +149,31 @@ static const char *read_workers(const char *text, struct bp_daemon_config *confi
 static const char *read_queue(const char *text, struct bp_daemon_config *config)
 {
     return read_uint(text, 1, 65536, "must be a number between 1 and 65536", &config->queue);
+}
+
+static const char *read_connections(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 1, 65536, "must be a number between 1 and 65536", &config->connections);
+}
+
+static const char *read_connections_per_address(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 0, 65536, "must be a number between 0 and 65536", &config->connections_per_address);
+}
+
+static const char *read_receive_timeout(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 1, 3600, "must be a number of seconds between 1 and 3600", &config->receive_timeout);
+}
+
+static const char *read_answer_timeout(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 1, 3600, "must be a number of seconds between 1 and 3600", &config->answer_timeout);
+}
+
+static const char *read_stop_timeout(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 0, 3600, "must be a number of seconds between 0 and 3600", &config->stop_timeout);
 }
 
 static const char *read_log_level(const char *text, struct bp_daemon_config *config)
@@ -205,6 +278,15 @@ static void set_action(struct reading *reading, const char *argument, enum bp_co
         config->action = action;
 }
 
+static void set_token_name(struct reading *reading, const char *argument, const char *name)
+{
+    set_action(reading, argument, BP_ACTION_NEW_TOKEN);
+    if (bp_token_name_is_valid(name))
+        memcpy(reading->config->token_name, name, strlen(name) + 1);
+    else
+        bp_problems_add(reading->problems, BP_E_config_invalid, argument, "takes a name of letters, digits and ._-");
+}
+
 /* One option at argv[i]; returns how many arguments it took. */
 static int read_option(struct reading *reading, char *const *argv, int i)
 {
@@ -226,6 +308,8 @@ static int read_option(struct reading *reading, char *const *argv, int i)
         bp_problems_add(reading->problems, BP_E_config_invalid, argument, "needs a value");
     else if (key >= 0)
         reading->given[key] = value;
+    else if (flags[flag].action == BP_ACTION_NEW_TOKEN)
+        set_token_name(reading, argument, value);
     else
         reading->file = value;
     return equals || !value ? 1 : 2;
@@ -240,6 +324,20 @@ static void read_fallbacks(struct bp_daemon_config *config)
             keys[i].read(keys[i].fallback, config);
 }
 
+/* What single values cannot be judged by. */
+static void judge(const struct bp_daemon_config *config, struct bp_problems *problems)
+{
+    if (config->dry_run && config->action != BP_ACTION_MIGRATE)
+        bp_problems_add(problems, BP_E_config_invalid, "--dry-run", "goes with --migrate");
+    if (!*config->tls_certificate != !*config->tls_key)
+        bp_problems_add(problems, BP_E_config_invalid, *config->tls_key ? "tls-key" : "tls-certificate",
+                        "tls-certificate and tls-key go together");
+    if (config->listens_beyond_loopback && !config->may_be_unprotected && (!*config->tokens || !*config->tls_key))
+        bp_problems_add(problems, BP_E_config_invalid, "listen",
+                        "is not a loopback address: that needs tokens and TLS (keys tokens, tls-certificate, tls-key), "
+                        "or listen-beyond-loopback-without-tokens-and-tls = yes");
+}
+
 void bp_daemon_config_read(int argc, char *const *argv, struct bp_daemon_config *ret, struct bp_problems *problems)
 {
     struct reading reading = {.config = ret, .problems = problems};
@@ -252,8 +350,6 @@ void bp_daemon_config_read(int argc, char *const *argv, struct bp_daemon_config 
             i++;
         }
     }
-    if (ret->dry_run && ret->action != BP_ACTION_MIGRATE)
-        bp_problems_add(problems, BP_E_config_invalid, "--dry-run", "goes with --migrate");
     if (reading.file)
         read_file(&reading);
     for (int i = 0; i < N_KEYS; i++) {
@@ -263,13 +359,14 @@ void bp_daemon_config_read(int argc, char *const *argv, struct bp_daemon_config 
         if (wrong)
             bp_problems_add(problems, BP_E_config_invalid, path, "%s", wrong);
     }
+    judge(ret, problems);
 }
 
 static void help_line(struct bp_buf *out, const char *option, const char *argument, const char *help)
 {
     char left[64];
     snprintf(left, sizeof left, "--%s%s%s", option, argument ? " " : "", argument ? argument : "");
-    bp_buf_addf(out, "  %-22s %s", left, help);
+    bp_buf_addf(out, "  %-31s %s", left, help);
 }
 
 void bp_daemon_config_help(struct bp_buf *out)

@@ -11,13 +11,18 @@
 #include "common/base/version.h"
 #include "daemon/config.h"
 #include "daemon/http/http.h"
+#include "daemon/http/tls.h"
 #include "daemon/log.h"
 #include "daemon/offline.h"
+#include "daemon/reload.h"
 #include "daemon/service/service.h"
 
 enum { EXIT_STOPPED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 struct program {
+    int argc; /* the command line, which a reload reads again */
+    char *const *argv;
+    struct bp_access *access;
     struct bp_store *store;
     struct bp_service *service;
     struct bp_http *http;
@@ -30,6 +35,7 @@ static void block_signals(sigset_t *ret)
     sigemptyset(ret);
     sigaddset(ret, SIGTERM);
     sigaddset(ret, SIGINT);
+    sigaddset(ret, SIGHUP);
     pthread_sigmask(SIG_BLOCK, ret, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file's size limit is an error of the write, as a full disk is */
@@ -48,9 +54,31 @@ static int inherit_socket(int *ret, struct bp_err *err)
     return fcntl(*ret, F_SETFL, O_NONBLOCK) ? bp_fail(err, BP_E_network_failed, "", "%s", strerror(errno)) : 0;
 }
 
+static bool has_tls(const struct bp_daemon_config *config)
+{
+    return *config->tls_key != '\0';
+}
+
+/* Who may do what, before anything is listened on. */
+static int open_access(struct program *program, const struct bp_daemon_config *config, struct bp_err *err)
+{
+    struct bp_problems problems = {0};
+    struct bp_access_options options = bp_config_access(config);
+    int result = bp_access_open(&options, &program->access, &problems);
+    for (size_t i = 0; i < problems.n; i++)
+        bp_log_err(BP_LOG_ERROR, "the file of tokens", &problems.at[i]);
+    bp_problems_release(&problems);
+    if (result)
+        return bp_fail(err, BP_E_config_invalid, config->tokens, "the file of tokens cannot be used");
+    return has_tls(config) ? bp_tls_load(config->tls_certificate, config->tls_key, err) : 0;
+}
+
 static int start(struct program *program, const struct bp_daemon_config *config, struct bp_err *err)
 {
-    const struct bp_store_options store = {.path = config->database};
+    if (open_access(program, config, err))
+        return -1;
+    const struct bp_store_options store = {.path = config->database,
+                                           .observer = bp_service_store_observer(&program->metrics)};
     if (bp_store_open(&store, &program->store, err))
         return -1;
     const struct bp_service_options service = {
@@ -70,29 +98,37 @@ static int start(struct program *program, const struct bp_daemon_config *config,
         .listen = (const struct sockaddr *)&config->listen,
         .listen_size = config->listen_size,
         .socket = config->socket,
+        .connections = config->connections,
+        .connections_per_address = config->connections_per_address,
+        .receive_seconds = config->receive_timeout,
+        .answer_seconds = config->answer_timeout,
+        .has_tls = has_tls(config),
+        .access = program->access,
         .service = program->service,
         .metrics = &program->metrics,
     };
     return bp_http_start(&http, &program->http, err);
 }
 
-/* For what was accepted with a 202 to be derived yet; the rest is on disk and waits for the next start. */
-static const uint64_t finish_ns = UINT64_C(15) * 1000000000;
-
-static void stop(struct program *program)
+/* The time is for who waits and for what was accepted with a 202 together: the workers take both. What of the latter is
+ * not derived by then is on disk and waits for the next start. */
+static void stop(struct program *program, unsigned seconds)
 {
-    bp_http_stop(program->http);
+    uint64_t deadline = bp_clock_ns() + seconds * UINT64_C(1000000000);
+    bp_http_stop(program->http, deadline);
     if (program->service)
-        bp_service_drain(program->service, bp_clock_ns() + finish_ns);
+        bp_service_drain(program->service, deadline);
     bp_service_stop(program->service);
     bp_store_close(program->store);
     bp_service_free(program->service);
+    bp_access_close(program->access);
+    bp_tls_release();
 }
 
 static void announce(const struct program *program, const struct bp_daemon_config *config)
 {
     unsigned port = bp_http_port(program->http);
-    printf("blueprintd ready http://%s:%u\n", config->listen_host, port);
+    printf("blueprintd ready %s://%s:%u\n", has_tls(config) ? "https" : "http", config->listen_host, port);
     fflush(stdout);
     sd_notify(0, "READY=1");
     bp_log(BP_LOG_INFO, "serving",
@@ -100,14 +136,23 @@ static void announce(const struct program *program, const struct bp_daemon_confi
                          BP_LOG_TEXT("database", config->database), BP_LOG_UINT("workers", config->workers)));
 }
 
+static void reload(const struct program *program, const struct bp_daemon_config *config)
+{
+    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)(bp_clock_ns() / 1000));
+    bp_reload(program->argc, program->argv, program->access, has_tls(config));
+    sd_notify(0, "READY=1");
+}
+
 /* Waits for a signal to stop. -1 when the store cannot be trusted any more, which only a new start can mend. */
-static int wait_for_end(const struct program *program, const sigset_t *signals)
+static int wait_for_end(const struct program *program, const struct bp_daemon_config *config, const sigset_t *signals)
 {
     for (unsigned seconds = 1;; seconds++) {
         const struct timespec second = {.tv_sec = 1};
         struct bp_err err = {0};
         int signal_number = sigtimedwait(signals, NULL, &second);
-        if (signal_number > 0) {
+        if (signal_number == SIGHUP) {
+            reload(program, config);
+        } else if (signal_number > 0) {
             bp_log(BP_LOG_INFO, "stopping", BP_LOG_FIELDS(BP_LOG_TEXT("signal", strsignal(signal_number))));
             return 0;
         }
@@ -129,9 +174,11 @@ static void keep_freed_memory(void)
     mallopt(M_TRIM_THRESHOLD, 16 << 20);
 }
 
-static int run(const struct bp_daemon_config *config)
+static int run(int argc, char *const *argv, const struct bp_daemon_config *config)
 {
     static struct program program;
+    program.argc = argc;
+    program.argv = argv;
     struct bp_err err = {0};
     sigset_t signals;
     keep_freed_memory();
@@ -139,13 +186,13 @@ static int run(const struct bp_daemon_config *config)
     block_signals(&signals);
     if (start(&program, config, &err)) {
         bp_log_err(BP_LOG_ERROR, "the daemon cannot run", &err);
-        stop(&program);
-        return EXIT_FAILED;
+        stop(&program, 0);
+        return err.code == BP_E_config_invalid ? EXIT_USAGE : EXIT_FAILED;
     }
     announce(&program, config);
-    int failed = wait_for_end(&program, &signals);
+    int failed = wait_for_end(&program, config, &signals);
     sd_notify(0, "STOPPING=1");
-    stop(&program);
+    stop(&program, config->stop_timeout);
     bp_log(BP_LOG_INFO, "stopped", NULL);
     return failed ? EXIT_FAILED : EXIT_STOPPED;
 }
@@ -172,14 +219,24 @@ static int complain(const struct bp_problems *problems)
 static int offline(const struct bp_daemon_config *config)
 {
     struct bp_err err = {0};
-    int result = config->action == BP_ACTION_VERIFY ? bp_offline_verify(config->database, &err)
-                                                    : bp_offline_migrate(config->database, config->dry_run, &err);
+    int result = config->action == BP_ACTION_VERIFY      ? bp_offline_verify(config->database, &err)
+                 : config->action == BP_ACTION_NEW_TOKEN ? bp_offline_new_token(config->token_name, &err)
+                                                         : bp_offline_migrate(config->database, config->dry_run, &err);
     if (result < 0)
         fprintf(stderr, "blueprintd: %s: %s\n", bp_code_name(err.code), err.message);
     return result ? EXIT_FAILED : EXIT_STOPPED;
 }
 
-static int act(const struct bp_daemon_config *config)
+static int check(const struct bp_daemon_config *config)
+{
+    struct bp_problems problems = {0};
+    bp_config_check_files(config, &problems);
+    int status = bp_problems_none(&problems) ? EXIT_STOPPED : complain(&problems);
+    bp_problems_release(&problems);
+    return status;
+}
+
+static int act(int argc, char *const *argv, const struct bp_daemon_config *config)
 {
     switch (config->action) {
     case BP_ACTION_HELP:
@@ -187,12 +244,13 @@ static int act(const struct bp_daemon_config *config)
     case BP_ACTION_VERSION:
         return puts("blueprintd " BP_VERSION) < 0 ? EXIT_FAILED : EXIT_STOPPED;
     case BP_ACTION_CHECK:
-        return EXIT_STOPPED;
+        return check(config);
+    case BP_ACTION_NEW_TOKEN:
     case BP_ACTION_VERIFY:
     case BP_ACTION_MIGRATE:
         return offline(config);
     default:
-        return run(config);
+        return run(argc, argv, config);
     }
 }
 
@@ -201,7 +259,7 @@ int main(int argc, char **argv)
     static struct bp_daemon_config config;
     struct bp_problems problems = {0};
     bp_daemon_config_read(argc, argv, &config, &problems);
-    int status = bp_problems_none(&problems) ? act(&config) : complain(&problems);
+    int status = bp_problems_none(&problems) ? act(argc, argv, &config) : complain(&problems);
     bp_problems_release(&problems);
     return status;
 }

@@ -1,4 +1,8 @@
-/* What the daemon counts, and its Prometheus text. Any thread may count; counting takes no lock. */
+/* What the daemon counts, and its Prometheus text. Any thread may count; counting takes no lock.
+ *
+ * Every family is a row of metrics.def. Labels take their values from tables of ours, never from a request, so that
+ * what there is to count is known beforehand and has its place in one array.
+ */
 #ifndef BP_DAEMON_METRICS_H
 #define BP_DAEMON_METRICS_H
 
@@ -14,51 +18,103 @@ enum bp_counter {
     BP_COUNTER_N
 };
 #undef BP_COUNTER
+
+/* What is sampled, gauges and counters. */
 #define BP_GAUGE(suffix, name, help) BP_GAUGE_##suffix,
+#define BP_SAMPLED(suffix, unit, name, help) BP_GAUGE_##suffix,
 enum bp_gauge {
 #include "daemon/metrics.def"
     BP_GAUGE_N
 };
 #undef BP_GAUGE
-#define BP_STAGE_LABEL(suffix, name) BP_LATENCY_##suffix,
-enum bp_latency {
+#undef BP_SAMPLED
+
+/* A sample that could not be taken; it is left out. */
+#define BP_UNKNOWN UINT64_MAX
+
+#define BP_LABEL(suffix, n, key) BP_LABEL_##suffix,
+enum bp_label {
 #include "daemon/metrics.def"
-    BP_LATENCY_N
+    BP_LABEL_N
 };
-#undef BP_STAGE_LABEL
+#undef BP_LABEL
+#define BP_LABEL(suffix, n, key) BP_LABEL_##suffix##_N = (n),
+enum bp_label_size {
+#include "daemon/metrics.def"
+};
+#undef BP_LABEL
+
+#define BP_COUNTERS(suffix, name, a, b, c, help) BP_COUNTERS_##suffix,
+enum bp_counters {
+#include "daemon/metrics.def"
+    BP_COUNTERS_N
+};
+#undef BP_COUNTERS
+
+#define BP_HISTOGRAM(suffix, name, label, buckets, help) BP_HISTOGRAM_##suffix,
+enum bp_histogram {
+#include "daemon/metrics.def"
+    BP_HISTOGRAM_N
+};
+#undef BP_HISTOGRAM
+
 #define BP_BUCKET(nanoseconds, seconds) BP_BUCKET_##nanoseconds,
 enum bp_bucket {
 #include "daemon/metrics.def"
-    BP_BUCKET_N
+    BP_BUCKETS_MAX /* of any histogram */
 };
 #undef BP_BUCKET
-#define BP_STATUS(status) BP_STATUS_##status,
-enum bp_status {
-#include "daemon/metrics.def"
-    BP_STATUS_N /* and one slot for any other */
-};
-#undef BP_STATUS
 
-#define BP_METRICS_ROUTES_MAX 64
+/* The cells of a histogram: how many fell into each bucket, how many past the last, and the sum of the values. */
+enum { BP_HISTOGRAM_SUM = BP_BUCKETS_MAX + 1, BP_HISTOGRAM_CELLS };
+
+/* Where a family's cells begin. */
+#define BP_COUNTERS(suffix, name, a, b, c, help)                                                                       \
+    BP_CELLS_##suffix,                                                                                                 \
+        BP_LAST_##suffix = BP_CELLS_##suffix + BP_LABEL_##a##_N * BP_LABEL_##b##_N * BP_LABEL_##c##_N - 1,
+#define BP_HISTOGRAM(suffix, name, label, buckets, help)                                                               \
+    BP_CELLS_##suffix, BP_LAST_##suffix = BP_CELLS_##suffix + BP_LABEL_##label##_N * BP_HISTOGRAM_CELLS - 1,
+enum bp_cells {
+#include "daemon/metrics.def"
+    BP_CELLS_N
+};
+#undef BP_COUNTERS
+#undef BP_HISTOGRAM
 
 /* Zero-initialise. */
 struct bp_metrics {
     atomic_uint_fast64_t counters[BP_COUNTER_N];
-    atomic_uint_fast64_t requests[BP_METRICS_ROUTES_MAX][BP_STATUS_N + 1];
-    struct {
-        atomic_uint_fast64_t buckets[BP_BUCKET_N + 1], nanoseconds;
-    } latency[BP_LATENCY_N];
+    atomic_uint_fast64_t cells[BP_CELLS_N];
 };
 
+enum bp_cache_result { BP_CACHE_HIT, BP_CACHE_MISS };
+enum bp_cache_kind { BP_CACHE_BODIES, BP_CACHE_SNAPSHOTS };
+enum bp_replay_verdict { BP_REPLAY_IDENTICAL, BP_REPLAY_DIVERGENT };
+
+/* Indices on the labels ROUTE (of routes.def, then "none"), METHOD and STATUS; on CODE it is enum bp_code, on PASS 0
+ * for the model stage and then the place in bp_passes, and the enums above are their own. */
+size_t bp_metrics_method(const char *method);
+size_t bp_metrics_status(int status);
+
+/* The value of a label; NULL where the label has none of that index. */
+const char *bp_metrics_label(enum bp_label label, size_t index);
+
 void bp_metrics_count(struct bp_metrics *metrics, enum bp_counter counter);
-void bp_metrics_request(struct bp_metrics *metrics, size_t route, int status);
-void bp_metrics_latency(struct bp_metrics *metrics, enum bp_latency stage, uint64_t nanoseconds);
+
+/* Counts the member of the family with these values of its labels; 0 for those it does not have. */
+void bp_metrics_count_by(struct bp_metrics *metrics, enum bp_counters family, size_t a, size_t b, size_t c);
+
+/* `value` in nanoseconds where the buckets are seconds; `label` is 0 where there is none. */
+void bp_metrics_observe(struct bp_metrics *metrics, enum bp_histogram histogram, size_t label, uint64_t value);
 
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t bp_clock_ns(void);
 
-/* The Prometheus text exposition. `routes` are the names of the routes by index, `values` the sampled gauges. */
-void bp_metrics_write(const struct bp_metrics *metrics, const char *const *routes, size_t n_routes,
-                      const uint64_t values[BP_GAUGE_N], struct bp_buf *out);
+/* Adds {key="value"} pairs as the text format has them: backslash, quote and line feed are escaped. */
+void bp_metrics_write_label(struct bp_buf *out, const char *key, const char *value, char before);
+
+/* The Prometheus text exposition (version 0.0.4). `values` are the samples. Families of several labels, and histograms
+ * with one, leave out the members that were never counted. */
+void bp_metrics_write(const struct bp_metrics *metrics, const uint64_t values[BP_GAUGE_N], struct bp_buf *out);
 
 #endif

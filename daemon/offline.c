@@ -1,24 +1,34 @@
 #include "daemon/offline.h"
 
 #include <stdio.h>
+#include <string.h>
 
-#include "daemon/store/store.h"
+#include "daemon/access/tokens.h"
+#include "daemon/service/verify.h"
 
-static void print_corrupt(void *data, const struct bp_digest *digest, const char *stage)
+static void print_defect(void *data, const struct bp_store_defect *defect)
 {
-    char text[BP_DIGEST_TEXT];
     (void)data;
-    bp_digest_format(digest, text);
-    printf("corrupt  %s  %s\n", text, stage);
+    printf("defect  %s  %s%s%s\n", defect->table, defect->key, *defect->key ? "  " : "", defect->reason);
 }
 
 int bp_offline_verify(const char *database, struct bp_err *err)
 {
-    uint64_t checked = 0, corrupt = 0;
-    if (bp_store_verify(database, print_corrupt, NULL, &checked, &corrupt, err))
+    const struct bp_store_verifier verifier = {.defect = print_defect};
+    struct bp_store_verified done;
+    if (bp_service_verify(database, &verifier, &done, err))
         return -1;
-    printf("%llu snapshots checked, %llu corrupt\n", (unsigned long long)checked, (unsigned long long)corrupt);
-    return corrupt > 0;
+    const struct {
+        const char *name;
+        uint64_t n;
+    } rows[] = {
+        {"plans", done.plans}, {"snapshots", done.snapshots}, {"derivations", done.derivations},
+        {"edges", done.edges}, {"evidence", done.evidence},   {"replays", done.replays},
+        {"jobs", done.jobs},   {"defects", done.defects},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        printf("%-12s %llu\n", rows[i].name, (unsigned long long)rows[i].n);
+    return done.defects > 0;
 }
 
 int bp_offline_migrate(const char *database, bool dry_run, struct bp_err *err)
@@ -31,4 +41,17 @@ int bp_offline_migrate(const char *database, bool dry_run, struct bp_err *err)
     else
         printf("schema %u %s %u\n", from, dry_run ? "would become" : "became", to);
     return 0;
+}
+
+int bp_offline_new_token(const char *name, struct bp_err *err)
+{
+    char token[BP_TOKEN_TEXT], hash[BP_DIGEST_TEXT];
+    struct bp_digest digest;
+    if (bp_token_make(token, err))
+        return -1;
+    bp_digest_of(token, strlen(token), &digest);
+    bp_digest_format(&digest, hash);
+    bool printed = printf("token  %s\nline   %s read,plan %s\n", token, name, hash) >= 0 && fflush(stdout) == 0;
+    explicit_bzero(token, sizeof token);
+    return printed ? 0 : bp_fail(err, BP_E_internal, "", "the token could not be printed");
 }

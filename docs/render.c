@@ -1,5 +1,5 @@
-/* Renders the passes' own text into Markdown pages: render DIRECTORY writes one page a pass and README.md, the
- * coverage table. The text is the same that the API serves and `blueprint passes` prints.
+/* Renders what our tables say into Markdown pages: render DIRECTORY writes passes/, one page a pass and README.md, the
+ * coverage table, with the text that the API serves and `blueprint passes` prints; and metrics.md of metrics.def.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -127,6 +127,52 @@ static void add_index(struct bp_buf *out)
     }
 }
 
+/* ---- Metrics ---- */
+
+static const struct {
+    const char *suffix, *key;
+} labels[] = {
+#define BP_LABEL(suffix, n, key) {#suffix, key},
+#include "daemon/metrics.def"
+#undef BP_LABEL
+};
+
+static void add_labels(struct bp_buf *out, const char *const *suffixes, size_t n)
+{
+    const char *comma = "";
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof labels / sizeof *labels; k++)
+            if (*labels[k].key && strcmp(labels[k].suffix, suffixes[i]) == 0) {
+                bp_buf_addf(out, "%s`%s`", comma, labels[k].key);
+                comma = ", ";
+            }
+}
+
+static const struct {
+    const char *name, *type, *labels[3], *help;
+} metrics[] = {
+#define BP_COUNTERS(suffix, name, a, b, c, help) {name, "counter", {#a, #b, #c}, help},
+#define BP_COUNTER(suffix, name, help) {name, "counter", {"", "", ""}, help},
+#define BP_GAUGE(suffix, name, help) {name, "gauge", {"", "", ""}, help},
+#define BP_SAMPLED(suffix, unit, name, help) {name, "counter", {"", "", ""}, help},
+#define BP_HISTOGRAM(suffix, name, label, buckets, help) {name, "histogram", {#label, "", ""}, help},
+#include "daemon/metrics.def"
+};
+
+static void add_metrics(struct bp_buf *out)
+{
+    bp_buf_addstr(out,
+                  "# Metrics\n\nRendered by `make docs` from `daemon/metrics.def`; do not edit. What they are for: "
+                  "[operating.md](operating.md#observing).\n\n| metric | type | labels | |\n|---|---|---|---|\n"
+                  "| `blueprint_build_info` | gauge | `version`, `compiler` | The program that answers; always 1. "
+                  "|\n");
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
+        bp_buf_addf(out, "| `%s` | %s | ", metrics[i].name, metrics[i].type);
+        add_labels(out, metrics[i].labels, 3);
+        bp_buf_addf(out, " | %s |\n", metrics[i].help);
+    }
+}
+
 /* Writes and releases the text. */
 static int write_page(const char *directory, const char *name, struct bp_buf *text)
 {
@@ -149,13 +195,20 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: render DIRECTORY\n");
         return 2;
     }
-    struct bp_buf index = {0};
+    struct bp_buf index = {0}, table = {0};
+    char passes[4096];
+    snprintf(passes, sizeof passes, "%s/passes", argv[1]);
+    add_metrics(&table);
     add_index(&index);
-    int status = write_page(argv[1], "README", &index);
+    int status = write_page(argv[1], "metrics", &table);
+    if (status == 0)
+        status = write_page(passes, "README", &index);
+    else
+        bp_buf_release(&index);
     for (size_t i = 0; i < bp_passes_n && status == 0; i++) {
         struct bp_buf page = {0};
         add_page(&page, bp_passes[i]);
-        status = write_page(argv[1], bp_passes[i]->name, &page);
+        status = write_page(passes, bp_passes[i]->name, &page);
     }
     return status == 0 ? 0 : 1;
 }

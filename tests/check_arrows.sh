@@ -15,8 +15,9 @@ judge() {
         forbid("client/", "daemon/ tests/")
         forbid("daemon/", "client/ tests/")
         core = "common/ir common/gate common/passes common/pipeline common/view"
-        forbid("daemon/store/", core " daemon/jobs/ daemon/service/ daemon/http/")
-        forbid("daemon/jobs/", core " daemon/store/ daemon/service/ daemon/http/")
+        forbid("daemon/store/", core " daemon/access/ daemon/jobs/ daemon/service/ daemon/http/")
+        forbid("daemon/jobs/", core " daemon/access/ daemon/store/ daemon/service/ daemon/http/")
+        forbid("daemon/access/", core " daemon/store/ daemon/jobs/ daemon/service/ daemon/http/")
         forbid("daemon/http/", "common/ir common/gate common/passes daemon/store/ daemon/jobs/")
         forbid("daemon/service/", "daemon/http/")
     }
@@ -76,7 +77,7 @@ self_test() {
     root=$(mktemp -d)
     trap 'rm -rf "$root"' EXIT
     mkdir -p "$root"/common/base "$root"/common/model "$root"/common/request "$root"/common/ir "$root"/common/gate \
-        "$root"/common/passes "$root"/common/view "$root"/daemon/store "$root"/daemon/jobs "$root"/daemon/service \
+        "$root"/common/passes "$root"/common/view "$root"/daemon/access "$root"/daemon/store "$root"/daemon/jobs "$root"/daemon/service \
         "$root"/daemon/http "$root"/client
     right='common/view/a.c common/pipeline.h
 common/pipeline.c common/passes/pass.h
@@ -86,11 +87,14 @@ common/ir/a.c common/request/request.h
 common/request/a.c common/model/model.h
 common/model/a.c common/base/err.h
 client/main.c common/base/err.h
+daemon/access/a.c common/base/err.h
 daemon/store/a.c common/base/err.h
 daemon/service/a.c common/pipeline.h
 daemon/service/b.c daemon/store/store.h
 daemon/service/c.c daemon/jobs/jobs.h
+daemon/service/d.c daemon/access/access.h
 daemon/http/a.c daemon/service/service.h
+daemon/http/b.c daemon/access/access.h
 daemon/main.c daemon/http/http.h'
     printf '%s\n' "$right" | while read -r file include; do
         printf '#include "%s"\n' "$include" >"$root/$file"
@@ -121,6 +125,13 @@ daemon/store/x.c "common/view/view.h"
 daemon/store/x.c "daemon/http/http.h"
 daemon/store/x.c "daemon/service/service.h"
 daemon/store/x.c "daemon/jobs/jobs.h"
+daemon/store/x.c "daemon/access/access.h"
+daemon/access/x.c "common/view/view.h"
+daemon/access/x.c "daemon/store/store.h"
+daemon/access/x.c "daemon/jobs/jobs.h"
+daemon/access/x.c "daemon/service/service.h"
+daemon/access/x.c "daemon/http/http.h"
+daemon/jobs/x.c "daemon/access/access.h"
 daemon/jobs/x.c "common/pipeline.h"
 daemon/jobs/x.c "daemon/store/store.h"
 daemon/jobs/x.c "daemon/service/service.h"

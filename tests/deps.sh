@@ -15,6 +15,7 @@ test -x /usr/bin/python3;python3
 pkg-config --exists jansson;libjansson-dev
 pkg-config --exists nettle;nettle-dev
 pkg-config --exists libmicrohttpd;libmicrohttpd-dev
+pkg-config --exists gnutls;libgnutls28-dev
 pkg-config --exists sqlite3;libsqlite3-dev
 pkg-config --exists libzstd;libzstd-dev
 pkg-config --exists inih;libinih-dev
@@ -22,6 +23,7 @@ pkg-config --exists libsystemd;libsystemd-dev
 pkg-config --exists libcurl;libcurl4-gnutls-dev
 pkg-config --exists yaml-0.1;libyaml-dev
 pkg-config --exists check;check
+command -v openssl;openssl
 '
 # The fuzzers want clang with its runtime; the long tests valgrind as well.
 rows_fuzz='

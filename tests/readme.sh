@@ -2,7 +2,7 @@
 # readme.sh [--write]: runs the session of README.md on a daemon and a database of its own, and compares what it prints
 # with the page, but for times and the ids that are made of them. --write puts what it prints into the page instead. Then
 # runs the examples of docs/api.md and docs/operating.md on what the session left: each must succeed, and a query must
-# find something; and every metric is in docs/operating.md. BUILD is the build directory.
+# find something; and every metric is in docs/metrics.md. BUILD is the build directory.
 set -eu
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -118,8 +118,8 @@ metrics_are_named() {
     curl -s --fail "$url/metrics" | sed -n 's/^# TYPE \([a-z_]*\) .*/\1/p' >metrics
     [ -s metrics ]
     while read -r metric; do
-        grep -q "\`$metric\`" "$root/docs/operating.md" || {
-            echo "docs/operating.md: does not name $metric" >&2
+        grep -q "\`$metric\`" "$root/docs/metrics.md" || {
+            echo "docs/metrics.md: does not name $metric" >&2
             exit 1
         }
     done <metrics

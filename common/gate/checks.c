@@ -121,13 +121,13 @@ void bp_gate_check_unique_ids(struct bp_gate *gate, const struct bp_gate_arrays 
     }
 }
 
-void bp_gate_check_names(struct bp_gate *gate, const char *array, const char *key, uint32_t n,
+void bp_gate_check_names(struct bp_gate *gate, const char *array, const char *key, struct bp_span span,
                          const char *(*name)(const struct bp_gate *gate, uint32_t i))
 {
     struct bp_gate_index index;
-    if (!bp_gate_index_init(gate, n, &index))
+    if (!bp_gate_index_init(gate, span.end - span.first, &index))
         return;
-    for (uint32_t i = 0; i < n; i++) {
+    for (BP_GATE_EACH(i, span)) {
         const char *text = name(gate, i);
         bool fresh = bp_gate_index_put(&index, text, strlen(text), i) == i;
         BP_GATE_EXPECT(gate, *text && fresh, BP_E_structure_violated, bp_gate_path(gate, "/%s/%u/%s", array, i, key),
@@ -230,24 +230,25 @@ void bp_gate_check_parent(struct bp_gate *gate, const struct bp_digest *parent)
                    "the parent is not the snapshot this one was derived from");
 }
 
-void bp_gate_check_list(struct bp_gate *gate, const struct bp_list *list, uint32_t limit, const char *array, uint32_t i,
-                        const char *key)
+void bp_gate_check_list(struct bp_gate *gate, const struct bp_list *list, struct bp_span span, const char *array,
+                        uint32_t i, const char *key)
 {
     for (uint32_t j = 0; j < list->n; j++) {
         bool ascends = j == 0 || list->at[j - 1] < list->at[j];
-        BP_GATE_EXPECT(gate, ascends && list->at[j] < limit, BP_E_structure_violated,
+        BP_GATE_EXPECT(gate, ascends && list->at[j] >= span.first && list->at[j] < span.end, BP_E_structure_violated,
                        bp_gate_path(gate, "/%s/%u/%s/%u", array, i, key, j),
                        ascends ? "there is no entity %u" : "entity %u does not ascend from the one before",
                        list->at[j]);
     }
 }
 
-void bp_gate_check_dependencies(struct bp_gate *gate, const struct bp_list *dependencies, const char *array, uint32_t i)
+void bp_gate_check_dependencies(struct bp_gate *gate, const struct bp_list *dependencies, const char *array, uint32_t i,
+                                uint32_t first, bool may_begin)
 {
-    BP_GATE_EXPECT(gate, (dependencies->n == 0) == (i == 0), BP_E_structure_violated,
+    BP_GATE_EXPECT(gate, i == first ? dependencies->n == 0 : dependencies->n > 0 || may_begin, BP_E_structure_violated,
                    bp_gate_path(gate, "/%s/%u/dependencies", array, i),
-                   i == 0 ? "the first waits for something" : "it waits for nothing, and is not the first");
-    bp_gate_check_list(gate, dependencies, i, array, i, "dependencies");
+                   i == first ? "the first waits for something" : "it waits for nothing, and does not begin a block");
+    bp_gate_check_list(gate, dependencies, (struct bp_span){first, i}, array, i, "dependencies");
 }
 
 bool bp_gate_list_has(const struct bp_list *list, uint32_t place)

@@ -12,7 +12,11 @@
 #define BP_GATE_COUNT(rows) (sizeof(rows) / sizeof *(rows))
 #define BP_GATE_GROUP(rows)                                                                                            \
     {                                                                                                                  \
-        (rows), BP_GATE_COUNT(rows)                                                                                    \
+        .at = (rows), .n = BP_GATE_COUNT(rows)                                                                         \
+    }
+#define BP_GATE_BLOCK_GROUP(rows)                                                                                      \
+    {                                                                                                                  \
+        .at = (rows), .n = BP_GATE_COUNT(rows), .each_block = true                                                     \
     }
 
 /* Memory ran out: the findings are not complete. */
@@ -71,8 +75,14 @@ const struct bp_id *bp_gate_entity_id(const struct bp_gate_entities *entities, u
 void bp_gate_check_ids(struct bp_gate *gate, const struct bp_digest *binding, const struct bp_gate_arrays *arrays);
 void bp_gate_check_unique_ids(struct bp_gate *gate, const struct bp_gate_arrays *arrays);
 
-/* Names are there and no two of one array are alike. `key` is the member's name in JSON. */
-void bp_gate_check_names(struct bp_gate *gate, const char *array, const char *key, uint32_t n,
+/* for (BP_GATE_EACH(i, span)): the places of a span, one after the other. */
+#define BP_GATE_EACH(i, span)                                                                                          \
+    uint32_t i = (span).first;                                                                                         \
+    i < (span).end;                                                                                                    \
+    i++
+
+/* Names are there and no two of a span of an array are alike. `key` is the member's name in JSON. */
+void bp_gate_check_names(struct bp_gate *gate, const char *array, const char *key, struct bp_span span,
                          const char *(*name)(const struct bp_gate *gate, uint32_t i));
 
 /* An index of the ids of several arrays, numbered through. */
@@ -88,12 +98,13 @@ void bp_gate_check_coverage(struct bp_gate *gate, const struct bp_gate_arrays *d
 /* The parent digest of the snapshot is the digest of the source. */
 void bp_gate_check_parent(struct bp_gate *gate, const struct bp_digest *parent);
 
-/* A list of places: ascending, without repeats, each below `limit`. `path` is that of the list. */
-void bp_gate_check_list(struct bp_gate *gate, const struct bp_list *list, uint32_t limit, const char *array, uint32_t i,
-                        const char *key);
-/* What entity `i` waits for: ascending, without repeats, each before `i`; only the first waits for nothing. */
-void bp_gate_check_dependencies(struct bp_gate *gate, const struct bp_list *dependencies, const char *array,
-                                uint32_t i);
+/* A list of places: ascending, without repeats, each within the span. */
+void bp_gate_check_list(struct bp_gate *gate, const struct bp_list *list, struct bp_span span, const char *array,
+                        uint32_t i, const char *key);
+/* What entity `i` of a span waits for: ascending, without repeats, each of the span and before `i`; only one that
+ * `may_begin`, as the first of the span does, waits for nothing. */
+void bp_gate_check_dependencies(struct bp_gate *gate, const struct bp_list *dependencies, const char *array, uint32_t i,
+                                uint32_t first, bool may_begin);
 bool bp_gate_list_has(const struct bp_list *list, uint32_t place);
 bool bp_gate_list_equal(const struct bp_list *a, const struct bp_list *b);
 

@@ -98,7 +98,7 @@ static void check_topology(struct bp_gate *gate)
 {
     const struct bp_concrete_ir *ir = target(gate);
     for (uint32_t i = 0; i < ir->n_commands; i++)
-        bp_gate_check_dependencies(gate, &ir->commands[i].dependencies, "commands", i);
+        bp_gate_check_dependencies(gate, &ir->commands[i].dependencies, "commands", i, 0, true);
 }
 
 /* a_i = max(16, r_i) */
@@ -198,8 +198,7 @@ static const struct bp_check rows[] = {
      check_references},
     {"concrete.devices", S, "There are devices, and one region, on device 0, that stands for every rank's.",
      check_devices},
-    {"concrete.topology", S,
-     "Commands wait for earlier commands only, listed in order and once; only the first waits for nothing.",
+    {"concrete.topology", S, "Commands wait for earlier commands only, listed in order and once; the first for none.",
      check_topology},
     {"concrete.layout", S, "Offsets follow the aligned recurrence.", check_layout},
     {"concrete.alignment", S, "Every offset is a multiple of its alignment, which is at least 16.", check_alignment},

@@ -33,10 +33,14 @@ static void check_parent(struct bp_gate *gate)
 
 static bool same_workload(const struct bp_workload *a, const struct bp_workload *b)
 {
-    return a->mode == b->mode && a->dtype == b->dtype && a->sequence_length == b->sequence_length &&
-           a->micro_batch_size == b->micro_batch_size && a->global_batch_size == b->global_batch_size &&
-           a->gradient_dtype == b->gradient_dtype && a->phase == b->phase && a->batch_size == b->batch_size &&
-           a->context_length == b->context_length;
+    bool same = a->mode == b->mode && a->dtype == b->dtype && a->sequence_length == b->sequence_length &&
+                a->micro_batch_size == b->micro_batch_size && a->global_batch_size == b->global_batch_size &&
+                a->gradient_dtype == b->gradient_dtype && a->phase == b->phase && a->batch_size == b->batch_size &&
+                a->context_length == b->context_length && a->kv_cache_dtype == b->kv_cache_dtype &&
+                a->n_block_kinds == b->n_block_kinds;
+    for (uint32_t i = 0; same && i < a->n_block_kinds; i++)
+        same = strcmp(a->block_kinds[i], b->block_kinds[i]) == 0;
+    return same;
 }
 
 static bool same_strategy(const struct bp_strategy *a, const struct bp_strategy *b)
@@ -45,7 +49,11 @@ static bool same_strategy(const struct bp_strategy *a, const struct bp_strategy 
            a->data_parallel == b->data_parallel && a->sequence_parallel == b->sequence_parallel &&
            a->recompute_all_gather == b->recompute_all_gather && a->recompute_activation == b->recompute_activation &&
            a->recompute == b->recompute && a->pipeline_schedule == b->pipeline_schedule &&
-           a->virtual_stages == b->virtual_stages && a->zero_stage == b->zero_stage && a->replicas == b->replicas;
+           a->virtual_stages == b->virtual_stages && a->zero_stage == b->zero_stage && a->replicas == b->replicas &&
+           a->context_parallel == b->context_parallel && a->cp_comm == b->cp_comm &&
+           a->expert_parallel == b->expert_parallel && a->expert_tensor_parallel == b->expert_tensor_parallel &&
+           a->n_pipeline_layers == b->n_pipeline_layers &&
+           memcmp(a->pipeline_layers, b->pipeline_layers, sizeof a->pipeline_layers) == 0;
 }
 
 static void check_bindings(struct bp_gate *gate)
@@ -127,30 +135,48 @@ static void check_origins(struct bp_gate *gate)
                        ir->tasks[i].name);
 }
 
-/* The block's input and output are [dp*B, S, H], in inference [replicas*b, q, H]; everything is of the workload's
- * element type. */
+/* A block's input and output are [dp*B, S, H], with the ranks of a context-parallel group after the batch; in inference
+ * [replicas*b, q, H]. Everything is of the workload's element type, but for the cache. */
 static void check_boundary(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
     const struct bp_symbols *s = gate->symbols;
     const struct bp_request *request = gate->request;
+    const struct bp_strategy *strategy = &request->strategy;
     bool training = request->workload.mode == BP_MODE_TRAINING;
     struct bp_calc calc = {0};
-    const bp_u128 shape[] = {bp_mul(&calc, training ? s->dp : request->strategy.replicas, s->B), s->S, s->H};
-    const enum bp_axis sharding[] = {training ? BP_AXIS_DATA : BP_AXIS_REPLICA,
-                                     s->sequence_parallel ? BP_AXIS_TENSOR : BP_AXIS_NONE, BP_AXIS_NONE};
-    for (uint32_t i = 0; i < ir->n_values; i++) {
+    const struct {
+        bool there;
+        bp_u128 size;
+        enum bp_axis axis;
+    } dims[] = {
+        {true, bp_mul(&calc, training ? strategy->data_parallel : strategy->replicas, s->B),
+         training ? BP_AXIS_DATA : BP_AXIS_REPLICA},
+        {strategy->context_parallel > 1, strategy->context_parallel, BP_AXIS_CONTEXT},
+        {true, s->S, s->sequence_parallel ? BP_AXIS_TENSOR : BP_AXIS_NONE},
+        {true, s->H, BP_AXIS_NONE},
+    };
+    for (BP_GATE_EACH(i, gate->at.values)) {
         const struct bp_distributed_value *value = &ir->values[i];
-        BP_GATE_EXPECT(gate, value->dtype == request->workload.dtype, BP_E_cross_stage_violated,
+        bool cache = strcmp(value->role, "attention.kv_write.output") == 0;
+        enum bp_dtype dtype = cache ? request->workload.kv_cache_dtype : request->workload.dtype;
+        BP_GATE_EXPECT(gate, value->dtype == dtype, BP_E_cross_stage_violated,
                        bp_gate_path(gate, "/values/%u/dtype", i), "it is not of the workload's element type");
         if (strcmp(value->role, "input") != 0 && strcmp(value->role, "output") != 0)
             continue;
-        BP_GATE_EXPECT(gate, value->n_dims == BP_GATE_COUNT(shape), BP_E_cross_stage_violated,
-                       bp_gate_path(gate, "/values/%u/shape", i), "%u dimensions", value->n_dims);
-        for (uint32_t j = 0; j < BP_GATE_COUNT(shape); j++)
-            BP_GATE_EXPECT(gate, value->shape[j] == shape[j] && value->sharding[j] == sharding[j],
-                           BP_E_cross_stage_violated, bp_gate_path(gate, "/values/%u/shape/%u", i, j),
+        uint32_t place = 0;
+        for (size_t j = 0; j < BP_GATE_COUNT(dims); j++) {
+            if (!dims[j].there)
+                continue;
+            BP_GATE_EXPECT(gate,
+                           place < value->n_dims && value->shape[place] == dims[j].size &&
+                               value->sharding[place] == dims[j].axis,
+                           BP_E_cross_stage_violated, bp_gate_path(gate, "/values/%u/shape/%u", i, place),
                            "the workload and strategy give another size or axis here");
+            place++;
+        }
+        BP_GATE_EXPECT(gate, value->n_dims == place, BP_E_cross_stage_violated,
+                       bp_gate_path(gate, "/values/%u/shape", i), "%u dimensions", value->n_dims);
     }
 }
 
@@ -165,8 +191,12 @@ static const struct bp_check rows[] = {
      check_coverage},
     {"distribute.origins", BP_CHECK_LINEAGE,
      "Input, output and KV cache come from the model's, everything else from its operation.", check_origins},
-    {"distribute.boundary", BP_CHECK_CROSS_STAGE,
-     "Input and output have the shape, the sharding and the element type of the workload and strategy.",
-     check_boundary},
 };
 const struct bp_check_group bp_distribute_checks = BP_GATE_GROUP(rows);
+
+static const struct bp_check block_rows[] = {
+    {"distribute.boundary", BP_CHECK_CROSS_STAGE,
+     "A block's input and output have the shape, the sharding and the element type of the workload and strategy.",
+     check_boundary},
+};
+const struct bp_check_group bp_distribute_block_checks = BP_GATE_BLOCK_GROUP(block_rows);

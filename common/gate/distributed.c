@@ -1,6 +1,7 @@
 /* Structure of the distributed stage: what a block on a logical mesh must be, whichever rows it was made of. The
- * groups are: identity and words; the order of tasks and what they wait for; collectives and effects; work
- * (distributed_work.c); values and sharding (distributed_values.c); memory (distributed_memory.c). */
+ * groups are: identity, words and blocks; collectives and effects; the order of tasks and what they wait for
+ * (distributed_order.c); work (distributed_work.c, and distributed_rows.c for what the values do not tell); values and
+ * sharding (distributed_values.c); memory (distributed_memory.c). */
 #include "common/gate/distributed.h"
 
 #include <string.h>
@@ -52,10 +53,9 @@ static void check_unique_ids(struct bp_gate *gate)
 
 static void check_names(struct bp_gate *gate)
 {
-    const struct bp_distributed_ir *ir = target(gate);
-    bp_gate_check_names(gate, "values", "role", ir->n_values, value_name);
-    bp_gate_check_names(gate, "layers", "name", ir->n_layers, layer_name);
-    bp_gate_check_names(gate, "tasks", "name", ir->n_tasks, task_name);
+    bp_gate_check_names(gate, "values", "role", gate->at.values, value_name);
+    bp_gate_check_names(gate, "layers", "name", gate->at.layers, layer_name);
+    bp_gate_check_names(gate, "tasks", "name", gate->at.tasks, task_name);
 }
 
 /* Takes `part` off the front of `*text`. */
@@ -86,7 +86,7 @@ static bool name_fits(const struct bp_distributed_ir *ir, const struct bp_distri
 static void check_task_names(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
-    for (uint32_t i = 0; i < ir->n_tasks; i++)
+    for (BP_GATE_EACH(i, gate->at.tasks))
         BP_GATE_EXPECT(gate, name_fits(ir, &ir->tasks[i]), BP_E_structure_violated,
                        bp_gate_path(gate, "/tasks/%u/name", i), "%s is not named after its row, phase and collective",
                        ir->tasks[i].name);
@@ -95,87 +95,14 @@ static void check_task_names(struct bp_gate *gate)
 static void check_references(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &ir->tasks[i];
-        BP_GATE_EXPECT(gate, task->layer < ir->n_layers, BP_E_structure_violated,
-                       bp_gate_path(gate, "/tasks/%u/layer", i), "there is no row %u", task->layer);
-        bp_gate_check_list(gate, &task->inputs, ir->n_values, "tasks", i, "inputs");
-        bp_gate_check_list(gate, &task->outputs, ir->n_values, "tasks", i, "outputs");
+        BP_GATE_EXPECT(gate, task->layer >= gate->at.layers.first && task->layer < gate->at.layers.end,
+                       BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/layer", i), "the block has no row %u",
+                       task->layer);
+        bp_gate_check_list(gate, &task->inputs, gate->at.values, "tasks", i, "inputs");
+        bp_gate_check_list(gate, &task->outputs, gate->at.values, "tasks", i, "outputs");
     }
-}
-
-static void check_topology(struct bp_gate *gate)
-{
-    const struct bp_distributed_ir *ir = target(gate);
-    for (uint32_t i = 0; i < ir->n_tasks; i++)
-        bp_gate_check_dependencies(gate, &ir->tasks[i].dependencies, "tasks", i);
-}
-
-/* The parts of a block in emission order; recomputation and backward each mix two phases. */
-enum part { FORWARD, AGAIN, BACKWARD, UPDATE, NO_PART };
-
-static enum part part_of(const struct bp_distributed_task *task)
-{
-    static const enum part parts[BP_PHASE_N] = {
-        [BP_PHASE_FORWARD] = FORWARD,          [BP_PHASE_RECOMPUTE] = AGAIN,
-        [BP_PHASE_RECOMMUNICATION] = AGAIN,    [BP_PHASE_ACTIVATION_GRADIENT] = BACKWARD,
-        [BP_PHASE_WEIGHT_GRADIENT] = BACKWARD, [BP_PHASE_OPTIMIZER] = UPDATE,
-        [BP_PHASE_PREFILL] = FORWARD,          [BP_PHASE_DECODE] = FORWARD,
-    };
-    return task->phase < BP_PHASE_N ? parts[task->phase] : NO_PART;
-}
-
-/* Whether a phase belongs to the workload, and a collective or a computation to the phase. */
-static bool phase_fits(const struct bp_distributed_ir *ir, const struct bp_distributed_task *task)
-{
-    if (!is_training(ir))
-        return task->phase == (ir->workload.phase == BP_PREFILL ? BP_PHASE_PREFILL : BP_PHASE_DECODE);
-    switch (task->phase) {
-    case BP_PHASE_FORWARD:
-    case BP_PHASE_ACTIVATION_GRADIENT:
-        return true;
-    case BP_PHASE_RECOMMUNICATION:
-        return task->kind == BP_TASK_COLLECTIVE;
-    case BP_PHASE_RECOMPUTE:
-    case BP_PHASE_WEIGHT_GRADIENT:
-    case BP_PHASE_OPTIMIZER:
-        return task->kind != BP_TASK_COLLECTIVE;
-    default:
-        return false;
-    }
-}
-
-static void check_phases(struct bp_gate *gate)
-{
-    const struct bp_distributed_ir *ir = target(gate);
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
-        const struct bp_distributed_task *task = &ir->tasks[i];
-        BP_GATE_EXPECT(gate, phase_fits(ir, task), BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/phase", i),
-                       "no %s is in this phase", task->kind == BP_TASK_COLLECTIVE ? "collective" : "computation");
-        BP_GATE_EXPECT(gate, i == 0 || part_of(task) >= part_of(task - 1), BP_E_structure_violated,
-                       bp_gate_path(gate, "/tasks/%u/phase", i), "the phase comes before that of the task before");
-    }
-}
-
-/* Within a part rows come in table order; backward in reverse, a row's weight gradient after its activation gradient.
- */
-static bool rows_in_order(const struct bp_distributed_task *before, const struct bp_distributed_task *task)
-{
-    if (part_of(before) != part_of(task))
-        return true;
-    if (part_of(task) != BACKWARD)
-        return before->layer < task->layer;
-    return task->layer < before->layer ||
-           (task->layer == before->layer && before->phase == BP_PHASE_ACTIVATION_GRADIENT &&
-            task->phase == BP_PHASE_WEIGHT_GRADIENT);
-}
-
-static void check_order(struct bp_gate *gate)
-{
-    const struct bp_distributed_ir *ir = target(gate);
-    for (uint32_t i = 1; i < ir->n_tasks; i++)
-        BP_GATE_EXPECT(gate, rows_in_order(&ir->tasks[i - 1], &ir->tasks[i]), BP_E_structure_violated,
-                       bp_gate_path(gate, "/tasks/%u/layer", i), "the row is out of the order of its phase");
 }
 
 /* Every row does something; in training those with parameters, and no others, have them updated. */
@@ -190,7 +117,7 @@ static void check_layers(struct bp_gate *gate)
         bp_gate_no_memory(gate);
         return;
     }
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &ir->tasks[i];
         if (task->layer >= ir->n_layers)
             continue;
@@ -198,7 +125,7 @@ static void check_layers(struct bp_gate *gate)
         counts[task->layer].weight_gradients += task->phase == BP_PHASE_WEIGHT_GRADIENT;
         counts[task->layer].optimizers += task->phase == BP_PHASE_OPTIMIZER;
     }
-    for (uint32_t i = 0; i < ir->n_layers; i++) {
+    for (BP_GATE_EACH(i, gate->at.layers)) {
         uint32_t updates = is_training(ir) && ir->layers[i].parameters > 0;
         BP_GATE_EXPECT(gate, counts[i].tasks > 0, BP_E_structure_violated, bp_gate_path(gate, "/layers/%u", i),
                        "the row has no task");
@@ -212,7 +139,7 @@ static void check_layers(struct bp_gate *gate)
 static void check_engines(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &ir->tasks[i];
         bool collective = task->kind == BP_TASK_COLLECTIVE;
         BP_GATE_EXPECT(gate, collective || task->kind == BP_TASK_COMPUTE, BP_E_structure_violated,
@@ -227,38 +154,67 @@ static void check_engines(struct bp_gate *gate)
     }
 }
 
-/* Without sequence parallelism the tensor group all-reduces; with it, it gathers and scatters. */
-static void check_collectives(struct bp_gate *gate)
+/* Without sequence parallelism the tensor group all-reduces, with it it gathers and scatters; so do an expert's tensor
+ * group and, by ring or all-gather, the context-parallel group. Experts exchange. What a rank of a split batch gave to
+ * the experts is gathered again in inference. */
+static bool collective_fits(const struct bp_gate *gate, const struct bp_distributed_task *task)
 {
     const struct bp_distributed_ir *ir = target(gate);
-    const struct bp_symbols *s = gate->symbols;
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
-        const struct bp_distributed_task *task = &ir->tasks[i];
-        bool all_reduce = task->collective == BP_COLLECTIVE_ALL_REDUCE;
-        bool reduces = all_reduce || task->collective == BP_COLLECTIVE_REDUCE_SCATTER;
-        BP_GATE_EXPECT(gate, task->reduces == reduces, BP_E_structure_violated,
-                       bp_gate_path(gate, "/tasks/%u/body/reduction", i), "it %s", reduces ? "sums" : "does not sum");
-        if (task->kind == BP_TASK_COLLECTIVE)
-            BP_GATE_EXPECT(gate, s->t > 1 && all_reduce == !s->sequence_parallel, BP_E_structure_violated,
-                           bp_gate_path(gate, "/tasks/%u/body/collective", i), "%s",
-                           s->t > 1 ? "not the collective of this strategy" : "a group of one has no collectives");
+    bool all_reduce = task->collective == BP_COLLECTIVE_ALL_REDUCE,
+         exchange = task->collective == BP_COLLECTIVE_ALL_TO_ALL;
+    switch (task->axis) {
+    case BP_AXIS_TENSOR:
+        if (!is_training(ir) && task->layer < ir->n_layers &&
+            strcmp(ir->layers[task->layer].name, "moe.output_collective") == 0)
+            return task->collective == BP_COLLECTIVE_ALL_GATHER;
+        return !exchange && all_reduce == !gate->symbols->sequence_parallel;
+    case BP_AXIS_EXPERT:
+        return exchange;
+    case BP_AXIS_EXPERT_TENSOR:
+        return !exchange && !all_reduce;
+    case BP_AXIS_CONTEXT:
+        return !all_reduce && exchange == (ir->strategy.cp_comm == BP_CP_A2A);
+    default:
+        return false;
     }
 }
 
-/* The payload M = X*e; what is read and written of it on one rank. */
+static void check_collectives(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        bool reduces = task->collective == BP_COLLECTIVE_ALL_REDUCE || task->collective == BP_COLLECTIVE_REDUCE_SCATTER;
+        BP_GATE_EXPECT(gate, task->reduces == reduces, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/body/reduction", i), "it %s", reduces ? "sums" : "does not sum");
+        if (task->kind != BP_TASK_COLLECTIVE) {
+            BP_GATE_EXPECT(gate, task->axis == BP_AXIS_NONE, BP_E_structure_violated,
+                           bp_gate_path(gate, "/tasks/%u/body/axis", i), "a computation has no group");
+            continue;
+        }
+        BP_GATE_EXPECT(gate, collective_fits(gate, task), BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/body/collective", i), "not a collective of this strategy");
+        BP_GATE_EXPECT(gate, bp_distributed_axis_size(ir, task->axis) > 1, BP_E_structure_violated,
+                       bp_gate_path(gate, "/tasks/%u/body/axis", i), "a group of one has no collectives");
+    }
+}
+
+/* The payload of the row; what is read and written of it on one rank. */
 static void check_traffic(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
-    struct bp_calc calc = {0};
-    bp_u128 payload = bp_mul(&calc, gate->symbols->X, gate->symbols->e);
-    bp_u128 share = bp_div(&calc, payload, gate->symbols->t);
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &ir->tasks[i];
         if (task->kind != BP_TASK_COLLECTIVE) {
             BP_GATE_EXPECT(gate, task->work.message.n == 0, BP_E_structure_violated,
                            bp_gate_path(gate, "/tasks/%u/work/message_bytes", i), "only a collective sends");
             continue;
         }
+        struct bp_calc calc = {0};
+        const char *row = task->layer < ir->n_layers ? ir->layers[task->layer].name : "";
+        bp_u128 payload = bp_mul(&calc, bp_gate_payload(gate, row, &calc), gate->symbols->e);
+        bp_u128 ranks = bp_distributed_axis_size(ir, task->axis);
+        bp_u128 share = ranks ? bp_div(&calc, payload, ranks) : 0;
         bool gathers = task->collective == BP_COLLECTIVE_ALL_GATHER;
         bool scatters = task->collective == BP_COLLECTIVE_REDUCE_SCATTER;
         const struct {
@@ -275,16 +231,20 @@ static void check_traffic(struct bp_gate *gate)
     }
 }
 
-/* The KV cache is state of inference alone: kv_write writes it, core reads it. */
+/* The KV cache is state of inference alone: kv_write writes it; core reads it, and in prefill what expands latents. */
+static bool reads_cache(const struct bp_distributed_ir *ir, const char *row)
+{
+    return !is_training(ir) && (strcmp(row, "attention.core") == 0 || strcmp(row, "attention.key_value_up") == 0);
+}
+
 static void check_effects(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
     uint32_t n_writers = 0, n_readers = 0;
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &ir->tasks[i];
-        const char *layer = task->layer < ir->n_layers ? ir->layers[task->layer].name : "";
-        bool writes = !is_training(ir) && strcmp(layer, "attention.kv_write") == 0;
-        bool reads = !is_training(ir) && strcmp(layer, "attention.core") == 0;
+        const char *row = task->layer < ir->n_layers ? ir->layers[task->layer].name : "";
+        bool writes = !is_training(ir) && strcmp(row, "attention.kv_write") == 0, reads = reads_cache(ir, row);
         n_writers += writes;
         n_readers += reads;
         bool fits = task->effect.has == (writes || reads) &&
@@ -294,176 +254,134 @@ static void check_effects(struct bp_gate *gate)
                        : reads ? "it reads the KV cache"
                                : "it has no effect");
     }
-    uint32_t wanted = !is_training(ir);
-    BP_GATE_EXPECT(gate, n_writers == wanted && n_readers == wanted, BP_E_structure_violated, "/tasks",
-                   "%u tasks write the KV cache and %u read it, not %u", n_writers, n_readers, wanted);
+    uint32_t writers = !is_training(ir),
+             readers = writers * (ir->latent_attention == BP_LATENT_EXPANDED &&
+                                          gate->symbols->kind->attention == BP_ATTENTION_LATENT
+                                      ? 2
+                                      : 1);
+    BP_GATE_EXPECT(gate, n_writers == writers && n_readers == readers, BP_E_structure_violated, "/tasks",
+                   "%u tasks write the KV cache and %u read it, not %u and %u", n_writers, n_readers, writers, readers);
 }
 
-/* Who wrote each value, in the forward part and again; BP_GATE_NOWHERE for nobody. */
-struct writers {
-    uint32_t *forward, *again;
-};
-
-static bool find_writers(struct bp_gate *gate, struct writers *ret)
-{
-    const struct bp_distributed_ir *ir = target(gate);
-    uint32_t *places = bp_arena_array(gate->arena, 2 * (size_t)ir->n_values, sizeof *places);
-    if (!places) {
-        bp_gate_no_memory(gate);
-        return false;
-    }
-    memset(places, 0xff, 2 * (size_t)ir->n_values * sizeof *places);
-    *ret = (struct writers){places, places + ir->n_values};
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
-        enum part part = part_of(&ir->tasks[i]);
-        const struct bp_list *outputs = &ir->tasks[i].outputs;
-        for (uint32_t j = 0; j < outputs->n && (part == FORWARD || part == AGAIN); j++)
-            if (outputs->at[j] < ir->n_values)
-                (part == FORWARD ? ret->forward : ret->again)[outputs->at[j]] = i;
-    }
-    return true;
-}
-
-/* Counts, of the tasks in `writers` that wrote a task's inputs, how many are different and whether it waits for each.
+/* Whether places of an array stand block by block, in order: `block_of` of each is no less than that of the one before.
  */
-static uint32_t count_awaited(const struct bp_distributed_ir *ir, const struct bp_distributed_task *task,
-                              const uint32_t *writers, bool *all_awaited)
-{
-    uint32_t n = 0;
-    for (uint32_t j = 0; j < task->inputs.n; j++) {
-        uint32_t value = task->inputs.at[j], writer = value < ir->n_values ? writers[value] : BP_GATE_NOWHERE;
-        if (writer == BP_GATE_NOWHERE)
-            continue;
-        bool again = false;
-        for (uint32_t k = 0; k < j; k++)
-            again |= task->inputs.at[k] < ir->n_values && writers[task->inputs.at[k]] == writer;
-        n += !again;
-        *all_awaited &= bp_gate_list_has(&task->dependencies, writer);
-    }
-    return n;
-}
-
-/* Value 1 is the block's output; what is done again waits for it when nothing it needs is made again. */
-enum { BLOCK_OUTPUT = 1 };
-
-static void check_dataflow(struct bp_gate *gate)
+static void expect_together(struct bp_gate *gate, const char *array, uint32_t n,
+                            uint32_t (*block_of)(const struct bp_distributed_ir *, uint32_t))
 {
     const struct bp_distributed_ir *ir = target(gate);
-    struct writers writers;
-    if (!find_writers(gate, &writers))
-        return;
-    uint32_t last = ir->n_values > BLOCK_OUTPUT ? writers.forward[BLOCK_OUTPUT] : BP_GATE_NOWHERE, n_forward = 0;
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
-        const struct bp_distributed_task *task = &ir->tasks[i];
-        enum part part = part_of(task);
-        n_forward += part == FORWARD;
-        if (part != FORWARD && part != AGAIN)
-            continue;
-        bool awaited = true;
-        uint32_t n = count_awaited(ir, task, part == FORWARD ? writers.forward : writers.again, &awaited);
-        if (part == AGAIN && n == 0) {
-            awaited = bp_gate_list_has(&task->dependencies, last);
-            n = 1;
-        }
-        BP_GATE_EXPECT(gate, awaited && task->dependencies.n == n, BP_E_structure_violated,
-                       bp_gate_path(gate, "/tasks/%u/dependencies", i),
-                       awaited ? "it waits for more than what made its inputs"
-                               : "it does not wait for all that made its inputs");
-    }
-    BP_GATE_EXPECT(gate, n_forward > 0 && last == n_forward - 1, BP_E_structure_violated, "/tasks",
-                   "the block's output is not written by the last forward task");
-}
-
-/* A backward task waits for one gradient (for the block's own, the forward task that made its output), one that sums
- * for several, and for whatever makes again the values it reads; for nothing else, never for a weight gradient. */
-static void check_backward(struct bp_gate *gate)
-{
-    const struct bp_distributed_ir *ir = target(gate);
-    struct writers writers;
-    if (!find_writers(gate, &writers))
-        return;
-    uint32_t last = ir->n_values > BLOCK_OUTPUT ? writers.forward[BLOCK_OUTPUT] : BP_GATE_NOWHERE;
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
-        const struct bp_distributed_task *task = &ir->tasks[i];
-        if (part_of(task) != BACKWARD)
-            continue;
-        bool awaited = true;
-        uint32_t n_again = count_awaited(ir, task, writers.again, &awaited), n_gradients = 0;
-        for (uint32_t j = 0; j < task->dependencies.n; j++) {
-            uint32_t place = task->dependencies.at[j];
-            n_gradients += place < i && (place == last || ir->tasks[place].phase == BP_PHASE_ACTIVATION_GRADIENT);
-        }
-        BP_GATE_EXPECT(gate, awaited, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
-                       "it does not wait for what makes its operands again");
-        bool sums = task->kind != BP_TASK_COLLECTIVE && task->inputs.n == 0;
-        bool fits = (n_gradients == 1 || (sums && n_gradients > 1)) && n_gradients + n_again == task->dependencies.n;
-        BP_GATE_EXPECT(gate, fits, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i), "%s",
-                       n_gradients ? "it waits for more than its gradient and operands" : "it waits for no gradient");
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t block = block_of(ir, i), before = i > 0 ? block_of(ir, i - 1) : 0;
+        BP_GATE_EXPECT(gate, block < ir->n_blocks && block >= before, BP_E_structure_violated,
+                       bp_gate_path(gate, "/%s/%u/block", array, i), "it does not stand with its block");
     }
 }
 
-/* An optimizer task overwrites its row's weights: it waits for all that reads them after the forward part, and for the
- * gradient that it applies. */
-static void check_updates(struct bp_gate *gate)
+static uint32_t block_of_value(const struct bp_distributed_ir *ir, uint32_t i)
+{
+    return ir->values[i].block;
+}
+
+static uint32_t block_of_layer(const struct bp_distributed_ir *ir, uint32_t i)
+{
+    return ir->layers[i].block;
+}
+
+static uint32_t block_of_task(const struct bp_distributed_ir *ir, uint32_t i)
+{
+    return ir->tasks[i].block;
+}
+
+static void check_blocks(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
-    uint32_t *readers = bp_arena_array(gate->arena, ir->n_layers, sizeof *readers);
-    if (!readers) {
-        bp_gate_no_memory(gate);
-        return;
+    BP_GATE_EXPECT(gate, ir->n_blocks == gate->n_blocks, BP_E_structure_violated, "/blocks", "%u blocks, not %u",
+                   ir->n_blocks, gate->n_blocks);
+    for (uint32_t i = 0; i < ir->n_blocks && i < gate->n_blocks; i++) {
+        const struct bp_kind *kind = gate->blocks[i].kind;
+        BP_GATE_EXPECT(gate, strcmp(ir->blocks[i].name, kind->name) == 0, BP_E_structure_violated,
+                       bp_gate_path(gate, "/blocks/%u/name", i), "the block here is %s", kind->name);
+        BP_GATE_EXPECT(gate, ir->blocks[i].layers == kind->layers, BP_E_structure_violated,
+                       bp_gate_path(gate, "/blocks/%u/layers", i), "the model has %llu layers of it",
+                       (unsigned long long)kind->layers);
     }
-    for (uint32_t i = 0; i < ir->n_tasks; i++) {
-        const struct bp_distributed_task *task = &ir->tasks[i];
-        if (task->layer >= ir->n_layers)
-            continue;
-        if (part_of(task) == AGAIN || part_of(task) == BACKWARD)
-            readers[task->layer]++;
-        if (part_of(task) != UPDATE)
-            continue;
-        uint32_t n_own = 0;
-        for (uint32_t j = 0; j < task->dependencies.n; j++) {
-            uint32_t place = task->dependencies.at[j];
-            n_own += place < i && ir->tasks[place].layer == task->layer && part_of(&ir->tasks[place]) != FORWARD;
-        }
-        BP_GATE_EXPECT(gate, n_own == readers[task->layer] && n_own == task->dependencies.n, BP_E_structure_violated,
-                       bp_gate_path(gate, "/tasks/%u/dependencies", i),
-                       "it does not wait for exactly the %u tasks of its row after the forward part",
-                       readers[task->layer]);
+    expect_together(gate, "values", ir->n_values, block_of_value);
+    expect_together(gate, "layers", ir->n_layers, block_of_layer);
+    expect_together(gate, "tasks", ir->n_tasks, block_of_task);
+}
+
+static void check_stamps(struct bp_gate *gate)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    bool experts = false, latent = false;
+    for (uint32_t i = 0; i < gate->n_blocks; i++) {
+        experts |= gate->blocks[i].kind->num_experts > 0;
+        latent |= gate->blocks[i].kind->attention == BP_ATTENTION_LATENT;
     }
+    bool decode = !is_training(ir) && ir->workload.phase == BP_DECODE;
+    enum bp_latent_form form = !latent ? BP_LATENT_NONE : decode ? BP_LATENT_ABSORBED : BP_LATENT_EXPANDED;
+    BP_GATE_EXPECT(gate, ir->balanced_routing == experts, BP_E_structure_violated, "/assumptions",
+                   experts ? "experts are counted under balanced routing" : "no block has experts");
+    BP_GATE_EXPECT(gate, ir->latent_attention == form, BP_E_structure_violated, "/conventions/latent_attention",
+                   "it is not the form that is counted");
 }
 
 #define S BP_CHECK_STRUCTURE
-static const struct bp_check rows[] = {
+static const struct bp_check snapshot_rows[] = {
     {"distributed.ids", S, "Every id is made of the model snapshot, the strategy and workload, the place and the name.",
      check_ids},
     {"distributed.unique_ids", S, "No two entities share an id.", check_unique_ids},
-    {"distributed.names", S, "Tasks, rows and roles have names, and no two the same.", check_names},
+    {"distributed.blocks", S,
+     "The blocks are those that are planned, with the layers the model has of each; their entities stand together, in "
+     "the order of the blocks.",
+     check_blocks},
+    {"distributed.mesh", S, "The mesh has the axes of the mode, in order, with the sizes of the strategy.",
+     bp_gate_check_mesh},
+    {"distributed.sharding", S, "Every dimension divides over its axis, and no axis splits two.",
+     bp_gate_check_sharding},
+    {"distributed.stamps", S,
+     "What is assumed of routing, and how latent attention is counted, is stamped where a block has them, and only "
+     "there.",
+     check_stamps},
+    {"distributed.memory_totals", S, "What stands for the snapshot is the sum over its blocks.",
+     bp_gate_check_memory_totals},
+};
+const struct bp_check_group bp_distributed_checks = BP_GATE_GROUP(snapshot_rows);
+
+static const struct bp_check program_rows[] = {
+    {"distributed.names", S, "Tasks, rows and roles have names, and no two of a block the same.", check_names},
     {"distributed.task_names", S, "A task is named after its row, its phase and its collective.", check_task_names},
     {"distributed.references", S, "Every row and value that a task names exists; its lists ascend without repeats.",
      check_references},
     {"distributed.topology", S,
-     "Tasks wait for earlier tasks only, listed in order and once; only the first waits for nothing.", check_topology},
-    {"distributed.phases", S, "Phases are those of the mode, in emission order, and suit the task.", check_phases},
-    {"distributed.order", S, "Rows come in table order in each phase, backward in reverse.", check_order},
+     "Tasks wait for earlier tasks of their block only, listed in order and once; only what reads the block's input "
+     "may "
+     "wait for nothing.",
+     bp_gate_check_topology},
+    {"distributed.phases", S, "Phases are those of the mode, in emission order, and suit the task.",
+     bp_gate_check_phases},
+    {"distributed.order", S, "Rows come in table order in each phase, backward in reverse.", bp_gate_check_order},
     {"distributed.layers", S, "Every row has a task; exactly the rows with parameters are updated.", check_layers},
     {"distributed.engines", S, "The collective engine runs the collectives and nothing else.", check_engines},
     {"distributed.collectives", S,
      "A group of one has no collectives; their kinds are those of the strategy, and they sum when their kind does.",
      check_collectives},
-    {"distributed.traffic", S, "A collective carries the payload and reads and writes its share; nothing else sends.",
-     check_traffic},
-    {"distributed.effects", S, "In inference one task writes the KV cache and one reads it; in training none does.",
+    {"distributed.traffic", S,
+     "A collective carries its row's payload and reads and writes its share; nothing else sends.", check_traffic},
+    {"distributed.effects", S,
+     "In inference one task writes the KV cache, and core reads it, in prefill beside what expands latents; in "
+     "training "
+     "none does.",
      check_effects},
     {"distributed.dataflow", S,
      "A forward task waits for exactly the tasks that wrote its inputs; a repeated one for those that write them "
      "again, "
      "or else for the block's output.",
-     check_dataflow},
+     bp_gate_check_dataflow},
     {"distributed.backward", S,
      "A backward task waits for its output's gradient, for all that makes its operands again, and for nothing else.",
-     check_backward},
+     bp_gate_check_backward},
     {"distributed.updates", S, "An optimizer task waits for exactly its row's tasks after the forward part.",
-     check_updates},
+     bp_gate_check_updates},
     {"distributed.forward_traffic", S,
      "A forward computation reads once what a rank holds of its inputs, and writes once what it holds of its output.",
      bp_gate_check_forward_traffic},
@@ -476,12 +394,8 @@ static const struct bp_check rows[] = {
      bp_gate_check_optimizer_work},
     {"distributed.activations", S, "A row's activation and output are what a rank holds of its inputs and its output.",
      bp_gate_check_activations},
-    {"distributed.mesh", S, "The mesh has the axes of the mode, in order, with the sizes of the strategy.",
-     bp_gate_check_mesh},
     {"distributed.values", S, "Input and output come first, then in table order each row's parameters and output.",
      bp_gate_check_values},
-    {"distributed.sharding", S, "Every dimension divides over its axis, and no axis splits two.",
-     bp_gate_check_sharding},
     {"distributed.parameters", S, "What a rank holds of a row's parameters is exactly P elements.",
      bp_gate_check_parameters},
     {"distributed.memory_mode", S, "Facts of the other mode are zero.", bp_gate_check_memory_mode},
@@ -497,4 +411,4 @@ static const struct bp_check rows[] = {
     {"distributed.memory_inference", S, "KV cache, boundary and workspace are what the symbols give.",
      bp_gate_check_memory_inference},
 };
-const struct bp_check_group bp_distributed_checks = BP_GATE_GROUP(rows);
+const struct bp_check_group bp_program_checks = BP_GATE_BLOCK_GROUP(program_rows);

@@ -2,37 +2,35 @@
 
 #include <string.h>
 
+/* Tensor, pipeline and data (inference: replica), size 1 included; context where there is such a group, the experts'
+ * where a block has experts. */
 void bp_gate_check_mesh(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = gate->target.as.distributed;
     const struct bp_strategy *strategy = &ir->strategy;
-    bool training = ir->workload.mode == BP_MODE_TRAINING;
-    const struct bp_mesh_axis axes[] = {
+    bool training = ir->workload.mode == BP_MODE_TRAINING, experts = false;
+    for (uint32_t i = 0; i < gate->n_blocks; i++)
+        experts |= gate->blocks[i].E > 0;
+    struct bp_mesh_axis axes[BP_MESH_AXES_MAX] = {
         {BP_AXIS_TENSOR, strategy->tensor_parallel},
         {BP_AXIS_PIPELINE, strategy->pipeline_parallel},
         {training ? BP_AXIS_DATA : BP_AXIS_REPLICA, training ? strategy->data_parallel : strategy->replicas},
     };
-    BP_GATE_EXPECT(gate, ir->n_axes == BP_GATE_COUNT(axes), BP_E_structure_violated, "/mesh/axes", "%u axes, not %zu",
-                   ir->n_axes, BP_GATE_COUNT(axes));
-    for (uint32_t i = 0; i < ir->n_axes && i < BP_GATE_COUNT(axes); i++) {
+    uint32_t n = 3;
+    if (strategy->context_parallel > 1)
+        axes[n++] = (struct bp_mesh_axis){BP_AXIS_CONTEXT, strategy->context_parallel};
+    if (experts) {
+        axes[n++] = (struct bp_mesh_axis){BP_AXIS_EXPERT, strategy->expert_parallel};
+        axes[n++] = (struct bp_mesh_axis){BP_AXIS_EXPERT_TENSOR, strategy->expert_tensor_parallel};
+    }
+    BP_GATE_EXPECT(gate, ir->n_axes == n, BP_E_structure_violated, "/mesh/axes", "%u axes, not %u", ir->n_axes, n);
+    for (uint32_t i = 0; i < ir->n_axes && i < n; i++) {
         BP_GATE_EXPECT(gate, ir->axes[i].axis == axes[i].axis, BP_E_structure_violated,
-                       bp_gate_path(gate, "/mesh/axes/%u/name", i), "the axis here is %s in this mode",
-                       bp_axis_names[axes[i].axis]);
+                       bp_gate_path(gate, "/mesh/axes/%u/name", i), "the axis here is %s", bp_axis_names[axes[i].axis]);
         BP_GATE_EXPECT(gate, ir->axes[i].size == axes[i].size && axes[i].size > 0, BP_E_structure_violated,
                        bp_gate_path(gate, "/mesh/axes/%u/size", i), "the strategy has %llu here, the mesh %llu",
                        (unsigned long long)axes[i].size, (unsigned long long)ir->axes[i].size);
     }
-}
-
-/* Ranks along an axis; 1 where nothing is split, 0 for an axis the mesh does not have. */
-static uint64_t axis_size(const struct bp_distributed_ir *ir, enum bp_axis axis)
-{
-    if (axis == BP_AXIS_NONE)
-        return 1;
-    for (uint32_t i = 0; i < ir->n_axes && i < BP_GATE_COUNT(ir->axes); i++)
-        if (ir->axes[i].axis == axis)
-            return ir->axes[i].size;
-    return 0;
 }
 
 void bp_gate_check_sharding(struct bp_gate *gate)
@@ -45,7 +43,7 @@ void bp_gate_check_sharding(struct bp_gate *gate)
         unsigned seen = 0;
         for (uint32_t j = 0; j < value->n_dims && j < BP_DIMS_MAX; j++) {
             enum bp_axis axis = value->sharding[j];
-            uint64_t ranks = axis_size(ir, axis);
+            uint64_t ranks = bp_distributed_axis_size(ir, axis);
             unsigned bit = axis < BP_AXIS_NONE ? 1U << axis : 0;
             BP_GATE_EXPECT(gate, ranks > 0 && axis != BP_AXIS_PIPELINE && !(seen & bit), BP_E_structure_violated,
                            bp_gate_path(gate, "/values/%u/sharding/%u", i, j), "%s",
@@ -87,9 +85,9 @@ static const uint32_t *rows_of_values(struct bp_gate *gate)
         bp_gate_no_memory(gate);
         return NULL;
     }
-    for (uint32_t i = 0; i < ir->n_layers; i++)
+    for (BP_GATE_EACH(i, gate->at.layers))
         bp_gate_index_put(&index, ir->layers[i].name, strlen(ir->layers[i].name), i);
-    for (uint32_t i = 0; i < ir->n_values; i++) {
+    for (BP_GATE_EACH(i, gate->at.values)) {
         size_t length = 0;
         rows[i] = role_part(ir->values[i].role, &length) == NEITHER
                       ? BP_GATE_NOWHERE
@@ -105,14 +103,15 @@ void bp_gate_check_values(struct bp_gate *gate)
     const uint32_t *rows = rows_of_values(gate);
     if (!rows)
         return;
-    BP_GATE_EXPECT(gate, ir->n_values >= BP_GATE_COUNT(first), BP_E_structure_violated, "/values",
-                   "%u values: the input or the output is missing", ir->n_values);
+    BP_GATE_EXPECT(gate, gate->at.values.end - gate->at.values.first >= BP_GATE_COUNT(first), BP_E_structure_violated,
+                   "/values", "the input or the output of %s is missing", gate->symbols->kind->name);
     uint64_t last = 0;
-    for (uint32_t i = 0; i < ir->n_values; i++) {
+    for (BP_GATE_EACH(i, gate->at.values)) {
         const char *role = ir->values[i].role, *path = "/values/%u/role";
-        if (i < BP_GATE_COUNT(first)) {
-            BP_GATE_EXPECT(gate, strcmp(role, first[i]) == 0, BP_E_structure_violated, bp_gate_path(gate, path, i),
-                           "the %s stands here, not %s", first[i], role);
+        uint32_t in_block = i - gate->at.values.first;
+        if (in_block < BP_GATE_COUNT(first)) {
+            BP_GATE_EXPECT(gate, strcmp(role, first[in_block]) == 0, BP_E_structure_violated,
+                           bp_gate_path(gate, path, i), "the %s stands here, not %s", first[in_block], role);
             continue;
         }
         size_t length;
@@ -131,7 +130,7 @@ static bp_u128 held_of(const struct bp_distributed_ir *ir, const struct bp_distr
 {
     bp_u128 held = 1;
     for (uint32_t j = 0; j < value->n_dims && j < BP_DIMS_MAX; j++)
-        held = bp_mul(calc, held, bp_div(calc, value->shape[j], axis_size(ir, value->sharding[j])));
+        held = bp_mul(calc, held, bp_div(calc, value->shape[j], bp_distributed_axis_size(ir, value->sharding[j])));
     return held;
 }
 
@@ -144,7 +143,7 @@ bool bp_gate_hold(struct bp_gate *gate, struct bp_gate_held *ret)
         bp_gate_no_memory(gate);
         return false;
     }
-    for (uint32_t i = 0; i < ir->n_values; i++) {
+    for (BP_GATE_EACH(i, gate->at.values)) {
         struct bp_calc calc = {0};
         size_t length;
         elements[i] = held_of(ir, &ir->values[i], &calc);
@@ -163,7 +162,7 @@ void bp_gate_check_parameters(struct bp_gate *gate)
         bp_gate_no_memory(gate);
         return;
     }
-    for (uint32_t i = 0; i < ir->n_values; i++) {
+    for (BP_GATE_EACH(i, gate->at.values)) {
         const struct bp_distributed_value *value = &ir->values[i];
         size_t length;
         if (rows[i] == BP_GATE_NOWHERE || role_part(value->role, &length) != PARAMETERS)
@@ -174,7 +173,7 @@ void bp_gate_check_parameters(struct bp_gate *gate)
         bp_gate_exact(gate, BP_E_structure_violated, bp_gate_path(gate, "/values/%u/shape", i), &calc,
                       ir->layers[rows[i]].parameters, held);
     }
-    for (uint32_t i = 0; i < ir->n_layers; i++)
+    for (BP_GATE_EACH(i, gate->at.layers))
         BP_GATE_EXPECT(gate, values_of_row[i] == (ir->layers[i].parameters > 0), BP_E_structure_violated,
                        bp_gate_path(gate, "/layers/%u/parameters", i), "%u values hold them", values_of_row[i]);
 }

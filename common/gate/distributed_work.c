@@ -2,16 +2,14 @@
 
 #include <string.h>
 
-/* Value 1 is the block's output, which the last forward task writes beside its row's. */
-enum { BLOCK_OUTPUT = 1 };
-
 /* A row as the values and tasks of the snapshot show it; in elements that a rank holds. */
 struct row {
     const struct bp_distributed_task *forward; /* NULL when it does nothing forward */
-    bp_u128 inputs, parameters, output;        /* what the forward task reads and writes */
-    bp_u128 fused;                             /* of the inputs, what is query, key and value together */
-    uint32_t parameters_value, output_value;   /* BP_GATE_NOWHERE when it has none */
-    bool is_dropout, is_residual, is_softmax;
+    bp_u128 inputs, parameters, output;        /* what the forward task reads and writes, whole or in part */
+    bp_u128 keeps;                             /* of the inputs, for the backward pass */
+    bp_u128 cache_reads, cache_writes;
+    uint32_t parameters_value, output_value; /* BP_GATE_NOWHERE when it has none */
+    bool is_dropout, is_residual, is_softmax, is_soft_cap, is_top_k, is_permute, is_unpermute, is_bias;
 };
 
 struct view {
@@ -31,19 +29,10 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Query, key and value in one value: who reads it takes part of it. */
-static bool is_fused(const struct bp_distributed_value *value)
+static void see_forward(struct bp_gate *gate, const struct bp_gate_held *held, const struct bp_distributed_task *task,
+                        struct row *row)
 {
-    static const char *const roles[] = {"attention.qkv.output", "attention.qk_norm.output", "attention.rope.output"};
-    for (size_t i = 0; i < BP_GATE_COUNT(roles); i++)
-        if (strcmp(value->role, roles[i]) == 0)
-            return true;
-    return false;
-}
-
-static void see_forward(const struct bp_distributed_ir *ir, const struct bp_gate_held *held,
-                        const struct bp_distributed_task *task, struct row *row)
-{
+    const struct bp_distributed_ir *ir = gate->target.as.distributed;
     struct bp_calc calc = {0};
     row->forward = task;
     for (uint32_t j = 0; j < task->inputs.n; j++) {
@@ -54,15 +43,22 @@ static void see_forward(const struct bp_distributed_ir *ir, const struct bp_gate
         *sum = bp_add(&calc, *sum, held->elements[value]);
         if (held->is_parameters[value])
             row->parameters_value = value;
-        if (is_fused(&ir->values[value]))
-            row->fused = bp_add(&calc, row->fused, held->elements[value]);
     }
     for (uint32_t j = 0; j < task->outputs.n; j++) {
         uint32_t value = task->outputs.at[j];
-        if (value != BLOCK_OUTPUT && value < ir->n_values) {
+        if (value != gate->at.values.first + 1 && value < ir->n_values) {
             row->output = held->elements[value];
             row->output_value = value;
         }
+    }
+    row->keeps = row->inputs;
+    struct bp_gate_part part = {0};
+    if (bp_gate_takes_part(gate, ir->layers[task->layer].name, &calc, &part)) {
+        row->inputs = part.reads;
+        row->keeps = part.keeps;
+        row->output = part.writes;
+        row->cache_reads = part.cache_reads;
+        row->cache_writes = part.cache_writes;
     }
 }
 
@@ -77,15 +73,22 @@ static bool see(struct bp_gate *gate, struct view *ret)
     }
     if (!bp_gate_hold(gate, &held))
         return false;
-    for (uint32_t i = 0; i < ir->n_layers; i++) {
+    for (BP_GATE_EACH(i, gate->at.layers)) {
+        const char *name = ir->layers[i].name;
         rows[i].parameters_value = rows[i].output_value = BP_GATE_NOWHERE;
-        rows[i].is_dropout = ends_with(ir->layers[i].name, "dropout");
-        rows[i].is_residual = ends_with(ir->layers[i].name, ".residual");
-        rows[i].is_softmax = ends_with(ir->layers[i].name, ".softmax");
+        rows[i].is_dropout = ends_with(name, "dropout");
+        rows[i].is_residual =
+            ends_with(name, ".residual") || strcmp(name, "block.sum") == 0 || strcmp(name, "shared.add") == 0;
+        rows[i].is_softmax = ends_with(name, "softmax");
+        rows[i].is_soft_cap = strcmp(name, "attention.soft_cap") == 0;
+        rows[i].is_top_k = strcmp(name, "moe.top_k") == 0;
+        rows[i].is_permute = strcmp(name, "moe.permute") == 0;
+        rows[i].is_unpermute = strcmp(name, "moe.unpermute") == 0;
+        rows[i].is_bias = strcmp(name, "attention.position_bias") == 0;
     }
-    for (uint32_t i = 0; i < ir->n_tasks; i++)
+    for (BP_GATE_EACH(i, gate->at.tasks))
         if (is_forward(&ir->tasks[i]) && ir->tasks[i].layer < ir->n_layers)
-            see_forward(ir, &held, &ir->tasks[i], &rows[ir->tasks[i].layer]);
+            see_forward(gate, &held, &ir->tasks[i], &rows[ir->tasks[i].layer]);
     *ret = (struct view){ir, held, rows};
     return true;
 }
@@ -98,21 +101,22 @@ static void expect(struct bp_gate *gate, uint32_t i, const char *key, const stru
                    bp_gate_path(gate, "/tasks/%u/work/%s", i, key), "it is not what the task's values give");
 }
 
-/* What a task writes of its row's output: all; of the KV cache, c tokens, the q new ones. */
-static bp_u128 written(struct bp_gate *gate, const struct row *row, struct bp_calc *calc)
+static bp_u128 cache_bytes(const struct bp_gate *gate)
 {
-    const struct bp_symbols *s = gate->symbols;
-    bp_u128 bytes = bp_mul(calc, row->output, s->e);
-    if (row->forward->effect.has && row->forward->effect.access == BP_ACCESS_WRITE)
-        return bp_div(calc, bp_mul(calc, bytes, s->q), s->c);
-    return bp_add(calc, bytes, row->is_dropout ? row->output : 0);
+    return bp_dtype_bytes(gate->request->workload.kv_cache_dtype);
 }
 
-/* Of query, key and value together a task reads as much as it writes. */
-static bp_u128 read_once(struct bp_gate *gate, const struct row *row, struct bp_calc *calc)
+/* A dropout writes its mask beside. */
+static bp_u128 written(const struct bp_gate *gate, const struct row *row, struct bp_calc *calc)
 {
-    bp_u128 whole = bp_add(calc, bp_sub(calc, row->inputs, row->fused), row->parameters);
-    return bp_add(calc, bp_mul(calc, whole, gate->symbols->e), row->fused ? written(gate, row, calc) : 0);
+    return BP_SUM(calc, bp_mul(calc, row->output, gate->symbols->e), row->is_dropout ? row->output : 0,
+                  bp_mul(calc, row->cache_writes, cache_bytes(gate)));
+}
+
+static bp_u128 read_once(const struct bp_gate *gate, const struct row *row, struct bp_calc *calc)
+{
+    return bp_add(calc, bp_mul(calc, bp_add(calc, row->inputs, row->parameters), gate->symbols->e),
+                  bp_mul(calc, row->cache_reads, cache_bytes(gate)));
 }
 
 void bp_gate_check_forward_traffic(struct bp_gate *gate)
@@ -120,7 +124,7 @@ void bp_gate_check_forward_traffic(struct bp_gate *gate)
     struct view view;
     if (!see(gate, &view))
         return;
-    for (uint32_t i = 0; i < view.ir->n_tasks; i++) {
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &view.ir->tasks[i];
         if (!is_forward(task) || task->kind == BP_TASK_COLLECTIVE || task->layer >= view.ir->n_layers)
             continue;
@@ -138,7 +142,7 @@ void bp_gate_check_repeats(struct bp_gate *gate)
     struct view view;
     if (!see(gate, &view))
         return;
-    for (uint32_t i = 0; i < view.ir->n_tasks; i++) {
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &view.ir->tasks[i];
         bool again = task->phase == BP_PHASE_RECOMPUTE || task->phase == BP_PHASE_RECOMMUNICATION;
         if (!again || task->layer >= view.ir->n_layers)
@@ -169,36 +173,60 @@ static void expect_fork(struct bp_gate *gate, const struct view *view, uint32_t 
                    "it does not wait for as many gradients as it sums");
 }
 
-/* The n*k weights of a product [m,n] x [n,k], without a bias, from 2mnk, mn and mk. */
-static bp_u128 weights_of_product(const struct row *row, struct bp_calc *calc)
+/* The n*k weights of a product [m,n] x [n,k], without a bias, from 2mnk, mn and mk; of every local expert, as each pair
+ * meets the weights of one. */
+static bp_u128 weights_of_product(const struct bp_gate *gate, const struct row *row, struct bp_calc *calc)
 {
     bp_u128 mnk = bp_div(calc, row->forward->work.operations.n, 2);
-    return bp_div(calc, mnk, bp_div(calc, bp_mul(calc, row->inputs, row->output), mnk));
+    bp_u128 weights = bp_div(calc, mnk, bp_div(calc, bp_mul(calc, row->inputs, row->output), mnk));
+    bool experts = gate->target.as.distributed->values[row->parameters_value].n_dims == 3;
+    return experts ? bp_mul(calc, weights, bp_div(calc, gate->symbols->E, gate->symbols->ep)) : weights;
+}
+
+/* Vectors of a norm: its scale and, of a layer norm that has one, its bias; of query and key as the kind says. */
+static bp_u128 norm_vectors(const struct bp_gate *gate, const struct row *row)
+{
+    const struct bp_model *model = &gate->request->model;
+    const char *name = gate->target.as.distributed->layers[row->forward->layer].name;
+    if (strcmp(name, "attention.query_norm") == 0 || strcmp(name, "attention.key_norm") == 0)
+        return gate->symbols->kind->qk_norm_bias ? 2 : 1;
+    return model->norm == BP_NORM_LAYERNORM && !model->norm_without_bias ? 2 : 1;
 }
 
 /* What an activation gradient reads beside its output's gradient, in bytes: a product with weights these, a dropout its
- * mask, a norm its input and its scale, any other row its inputs. */
+ * mask, a norm its input and its scale, a permutation back nothing, one that keeps its output or its choice that, any
+ * other row its inputs. */
 static bp_u128 operands_of(struct bp_gate *gate, const struct row *row, struct bp_calc *calc)
 {
-    const unsigned vectors = gate->request->model.norm == BP_NORM_LAYERNORM ? 2 : 1;
-    bp_u128 e = gate->symbols->e;
+    bp_u128 e = gate->symbols->e, routed = row->output / (gate->symbols->H ? gate->symbols->H : 1);
     if (row->is_dropout)
         return row->output;
+    if (row->is_unpermute)
+        return 0;
+    if (row->is_softmax || row->is_soft_cap || row->is_top_k)
+        return bp_mul(calc, row->output, e);
+    if (row->is_permute)
+        return bp_mul(calc, routed, e);
     if (row->parameters == 0)
         return bp_mul(calc, row->inputs, e);
     if (row->forward->engine == BP_ENGINE_MATRIX)
-        return bp_mul(calc, weights_of_product(row, calc), e);
-    return bp_mul(calc, bp_add(calc, row->inputs, bp_div(calc, row->parameters, vectors)), e);
+        return bp_mul(calc, weights_of_product(gate, row, calc), e);
+    return bp_mul(calc, bp_add(calc, row->inputs, bp_div(calc, row->parameters, norm_vectors(gate, row))), e);
 }
 
-/* Those operands as values: softmax and dropout keep their own output. */
+/* Those operands as values: what keeps its own output reads that, a permutation the choice, the last it reads. */
 static bool reads_operands(const struct row *row, const struct bp_list *inputs)
 {
-    if (row->is_dropout || row->is_softmax)
+    const struct bp_list *forward = &row->forward->inputs;
+    if (row->is_unpermute)
+        return inputs->n == 0;
+    if (row->is_permute)
+        return inputs->n == 1 && forward->n > 0 && inputs->at[0] == forward->at[forward->n - 1];
+    if (row->is_dropout || row->is_softmax || row->is_soft_cap || row->is_top_k)
         return inputs->n == 1 && inputs->at[0] == row->output_value;
     if (row->parameters > 0 && row->forward->engine == BP_ENGINE_MATRIX)
         return inputs->n == 1 && inputs->at[0] == row->parameters_value;
-    return bp_gate_list_equal(inputs, &row->forward->inputs);
+    return bp_gate_list_equal(inputs, forward);
 }
 
 static void expect_activation_gradient(struct bp_gate *gate, const struct row *row, uint32_t i,
@@ -241,7 +269,7 @@ void bp_gate_check_gradient_work(struct bp_gate *gate)
     struct view view;
     if (!see(gate, &view))
         return;
-    for (uint32_t i = 0; i < view.ir->n_tasks; i++) {
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &view.ir->tasks[i];
         if (task->kind == BP_TASK_COLLECTIVE || task->layer >= view.ir->n_layers)
             continue;
@@ -263,14 +291,14 @@ void bp_gate_check_optimizer_work(struct bp_gate *gate)
     const struct bp_symbols *s = gate->symbols;
     if (!see(gate, &view))
         return;
-    for (uint32_t i = 0; i < view.ir->n_tasks; i++) {
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &view.ir->tasks[i];
         if (task->phase != BP_PHASE_OPTIMIZER || task->layer >= view.ir->n_layers)
             continue;
         struct bp_calc calc = {0};
         bool sharded = view.ir->strategy.zero_stage >= 1, has_master = s->e < 4;
         bp_u128 P = view.ir->layers[task->layer].parameters;
-        bp_u128 own = bp_div_ceil(&calc, P, sharded ? view.ir->strategy.data_parallel : 1);
+        bp_u128 own = bp_div_ceil(&calc, P, sharded ? bp_gate_replicas(gate, task->layer) : 1);
         bp_u128 state = bp_mul(&calc, own, has_master ? 12 : 8), weights = bp_mul(&calc, own, s->e);
         expect(gate, i, "operations", &calc, bp_mul(&calc, own, 11), task->work.operations.n);
         expect(gate, i, "read_bytes", &calc, BP_SUM(&calc, bp_mul(&calc, own, s->g), state, has_master ? 0 : weights),
@@ -284,28 +312,39 @@ void bp_gate_check_optimizer_work(struct bp_gate *gate)
     }
 }
 
-/* A and O of a row that a collective makes up: the payload, or this rank's share of it. */
-static void expect_collective_row(struct bp_gate *gate, uint32_t i, const struct bp_distributed_layer *layer)
+/* O of a row that a collective makes up is its payload, of one that scatters over an expert's tensor group this rank's
+ * share; A is what the rank put in: the same, or its share of what is gathered; of a plain tensor boundary without
+ * sequence parallelism nothing. */
+static void expect_collective_row(struct bp_gate *gate, uint32_t i, const struct bp_distributed_layer *layer,
+                                  const struct bp_distributed_task *task)
 {
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
-    bp_u128 payload = bp_mul(&calc, s->X, s->e), share = bp_mul(&calc, s->Xs, s->e), A = layer->activation.n;
-    BP_GATE_EXPECT(gate, layer->output.n == payload, BP_E_structure_violated,
+    bp_u128 payload = bp_mul(&calc, bp_gate_payload(gate, layer->name, &calc), s->e);
+    bp_u128 ranks = bp_distributed_axis_size(gate->target.as.distributed, task->axis);
+    bp_u128 share = ranks ? bp_div(&calc, payload, ranks) : 0, A = layer->activation.n;
+    bool tensor = task->axis == BP_AXIS_TENSOR, scatters = strcmp(layer->name, "moe.scatter") == 0;
+    bool exchanges = task->collective == BP_COLLECTIVE_ALL_TO_ALL;
+    bool fits = tensor      ? A == (s->sequence_parallel ? share : payload) || (!s->sequence_parallel && A == 0)
+                : exchanges ? A == payload
+                            : A == (scatters ? payload : share);
+    BP_GATE_EXPECT(gate, bp_calc_ok(&calc) && layer->output.n == (scatters ? share : payload), BP_E_structure_violated,
                    bp_gate_path(gate, "/layers/%u/output_bytes", i), "it is not the payload of the collective");
-    BP_GATE_EXPECT(gate, A == share || (!s->sequence_parallel && A == 0), BP_E_structure_violated,
-                   bp_gate_path(gate, "/layers/%u/activation_bytes", i), "it is not what the collective would keep");
+    BP_GATE_EXPECT(gate, fits, BP_E_structure_violated, bp_gate_path(gate, "/layers/%u/activation_bytes", i),
+                   "it is not what the collective would keep");
 }
 
-/* Of a dropout the mask is kept, a byte an element; of a sum one input, which is as large as the output. A fork has no
- * output, and its activation is held to its gradient. */
+/* Of a dropout the mask is kept, a byte an element; of what is read as its output one tensor as large as that. A fork
+ * has no output, and its activation is held to its gradient. */
 static void expect_row(struct bp_gate *gate, uint32_t i, const struct bp_distributed_layer *layer,
                        const struct row *row)
 {
     struct bp_calc calc = {0};
     bp_u128 output = bp_mul(&calc, row->output, gate->symbols->e);
-    bp_u128 activation = row->is_dropout    ? row->output
-                         : row->is_residual ? output
-                                            : bp_mul(&calc, row->inputs, gate->symbols->e);
+    bp_u128 activation = row->is_dropout ? row->output
+                         : row->is_residual || row->is_softmax || row->is_soft_cap || row->is_top_k || row->is_bias
+                             ? output
+                             : bp_mul(&calc, row->keeps, gate->symbols->e);
     BP_GATE_EXPECT(gate, layer->output.n == output, BP_E_structure_violated,
                    bp_gate_path(gate, "/layers/%u/output_bytes", i), "it is not what a rank holds of the output");
     BP_GATE_EXPECT(gate, !row->forward || layer->activation.n == activation, BP_E_structure_violated,
@@ -327,19 +366,20 @@ void bp_gate_check_activations(struct bp_gate *gate)
     struct view view;
     if (!see(gate, &view))
         return;
-    bool *collective = bp_arena_array(gate->arena, view.ir->n_layers, sizeof *collective);
-    if (!collective) {
+    const struct bp_distributed_task **collectives =
+        bp_arena_array(gate->arena, view.ir->n_layers, sizeof *collectives);
+    if (!collectives) {
         bp_gate_no_memory(gate);
         return;
     }
-    for (uint32_t i = 0; i < view.ir->n_tasks; i++)
-        if (view.ir->tasks[i].layer < view.ir->n_layers)
-            collective[view.ir->tasks[i].layer] |= view.ir->tasks[i].kind == BP_TASK_COLLECTIVE;
-    for (uint32_t i = 0; i < view.ir->n_layers; i++) {
+    for (BP_GATE_EACH(i, gate->at.tasks))
+        if (view.ir->tasks[i].layer < view.ir->n_layers && view.ir->tasks[i].kind == BP_TASK_COLLECTIVE)
+            collectives[view.ir->tasks[i].layer] = &view.ir->tasks[i];
+    for (BP_GATE_EACH(i, gate->at.layers)) {
         if (view.ir->workload.mode != BP_MODE_TRAINING)
             expect_nothing_kept(gate, i, &view.ir->layers[i]);
-        else if (collective[i])
-            expect_collective_row(gate, i, &view.ir->layers[i]);
+        else if (collectives[i])
+            expect_collective_row(gate, i, &view.ir->layers[i], collectives[i]);
         else
             expect_row(gate, i, &view.ir->layers[i], &view.rows[i]);
     }

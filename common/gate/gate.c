@@ -102,33 +102,70 @@ void bp_gate_equal(struct bp_gate *gate, const char *path, const struct bp_calc 
     bp_gate_exact(gate, BP_E_law_violated, path, calc, expected, actual);
 }
 
-/* Runs one check or law and writes what it left. */
-static void run_one(struct bp_gate *gate, const char *id, enum bp_check_kind kind, void (*run)(struct bp_gate *),
-                    struct bp_evidence *ret)
+/* The distributed snapshot under the gate, as its target or its source; NULL when there is none. */
+static const struct bp_distributed_ir *distributed(const struct bp_gate *gate)
+{
+    if (gate->target.stage == BP_STAGE_DISTRIBUTED)
+        return gate->target.as.distributed;
+    return gate->target.stage == BP_STAGE_PORTABLE ? gate->source.as.distributed : NULL;
+}
+
+static void enter_block(struct bp_gate *gate, uint32_t block)
+{
+    gate->block = block;
+    gate->symbols = &gate->blocks[block];
+    gate->at = gate->programs[block];
+}
+
+static void find_programs(struct bp_gate *gate)
+{
+    for (uint32_t block = 0; distributed(gate) && block < gate->n_blocks; block++)
+        gate->programs[block] = bp_distributed_program_of(distributed(gate), block);
+}
+
+static bool always(const struct bp_gate *gate)
+{
+    (void)gate;
+    return true;
+}
+
+/* Runs one check or law, for every block it applies to where it is about blocks, and writes what it left. False when it
+ * applies to nothing. */
+static bool run_one(struct bp_gate *gate, const char *id, enum bp_check_kind kind, bool each_block,
+                    bool (*applies)(const struct bp_gate *), void (*run)(struct bp_gate *), struct bp_evidence *ret)
 {
     const struct bp_problems *findings = gate->findings;
     size_t before = findings->n + findings->n_dropped;
+    bool ran = false;
     gate->compared = 0;
-    run(gate);
+    for (uint32_t block = 0; block < (each_block ? gate->n_blocks : 1); block++) {
+        enter_block(gate, block);
+        if (applies(gate)) {
+            run(gate);
+            ran = true;
+        }
+    }
     bool holds = findings->n + findings->n_dropped == before && !findings->out_of_memory;
     *ret = (struct bp_evidence){id, kind, holds ? BP_HOLDS : BP_VIOLATED, gate->compared};
+    return ran;
 }
 
 size_t bp_gate_run(struct bp_gate *gate, const struct bp_check_group *const *checks, size_t n_checks,
                    const struct bp_law_group *const *laws, size_t n_laws, struct bp_evidence *ret_evidence)
 {
     size_t n = 0;
+    find_programs(gate);
     for (size_t i = 0; i < n_checks; i++) {
         for (size_t j = 0; j < checks[i]->n; j++) {
             const struct bp_check *check = &checks[i]->at[j];
-            run_one(gate, check->id, check->kind, check->run, &ret_evidence[n++]);
+            n += run_one(gate, check->id, check->kind, checks[i]->each_block, always, check->run, &ret_evidence[n]);
         }
     }
     for (size_t i = 0; i < n_laws; i++) {
         for (size_t j = 0; j < laws[i]->n; j++) {
             const struct bp_law *law = &laws[i]->at[j];
-            if (law->applies(gate))
-                run_one(gate, law->id, BP_CHECK_LAW, law->compare, &ret_evidence[n++]);
+            n +=
+                run_one(gate, law->id, BP_CHECK_LAW, laws[i]->each_block, law->applies, law->compare, &ret_evidence[n]);
         }
     }
     return n;

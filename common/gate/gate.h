@@ -47,7 +47,14 @@ extern const char *const bp_check_kind_names[];
 struct bp_gate {
     const struct bp_request *request;
     const struct bp_fingerprints *fingerprints;
+    const struct bp_symbols *blocks; /* the symbols of each planned block */
+    uint32_t n_blocks;
+    struct bp_distributed_program programs[BP_KINDS_MAX]; /* found by bp_gate_run, of each block */
+    /* the block at hand, for what is checked block by block: its place, its symbols, and where its entities stand in
+     * the distributed snapshot, which is the target or the source */
+    uint32_t block;
     const struct bp_symbols *symbols;
+    struct bp_distributed_program at;
     const char *rule;               /* the lineage rule of the pass; NULL for the model stage */
     struct bp_digest source_digest; /* of `source`; for the model stage, of the transformer form */
     struct bp_ir source, target;    /* `source` is unset for the model stage */
@@ -77,10 +84,12 @@ struct bp_law {
 struct bp_check_group {
     const struct bp_check *at;
     size_t n;
+    bool each_block; /* its checks run once for each block, and are about that one */
 };
 struct bp_law_group {
     const struct bp_law *at;
     size_t n;
+    bool each_block; /* its laws are stated for a block, and held to each one that they apply to */
 };
 
 enum bp_verdict { BP_HOLDS, BP_VIOLATED };
@@ -116,14 +125,17 @@ size_t bp_gate_run(struct bp_gate *gate, const struct bp_check_group *const *che
                    const struct bp_law_group *const *laws, size_t n_laws, struct bp_evidence *ret_evidence);
 
 /* The verifiers. Structure of one stage; rules across a boundary. */
-extern const struct bp_check_group bp_model_checks;        /* structure */
-extern const struct bp_check_group bp_distributed_checks;  /* structure */
-extern const struct bp_check_group bp_portable_checks;     /* structure */
-extern const struct bp_check_group bp_concrete_checks;     /* structure, capacity, layout recurrence */
-extern const struct bp_check_group bp_queue_checks;        /* the queue-order extension */
-extern const struct bp_check_group bp_slot_checks;         /* the slot-dataflow extension */
-extern const struct bp_check_group bp_distribute_checks;   /* model -> distributed: lineage, mesh */
+extern const struct bp_check_group bp_model_checks;            /* structure */
+extern const struct bp_check_group bp_distributed_checks;      /* structure of the snapshot */
+extern const struct bp_check_group bp_program_checks;          /* structure of each block's program */
+extern const struct bp_check_group bp_portable_checks;         /* structure */
+extern const struct bp_check_group bp_concrete_checks;         /* structure, capacity, layout recurrence */
+extern const struct bp_check_group bp_queue_checks;            /* the queue-order extension */
+extern const struct bp_check_group bp_slot_checks;             /* the slot-dataflow extension */
+extern const struct bp_check_group bp_distribute_checks;       /* model -> distributed: lineage, mesh */
+extern const struct bp_check_group bp_distribute_block_checks; /* of each block: its boundary */
 extern const struct bp_check_group bp_plan_checks;         /* distributed -> portable: work equality, preservation */
+extern const struct bp_check_group bp_plan_block_checks;   /* of each block: buffers, access, capacity */
 extern const struct bp_check_group bp_bind_checks;         /* portable -> concrete: preservation, access, choice */
 extern const struct bp_check_group bp_replay_checks;       /* a second run in another arena gives the same bytes */
 extern const struct bp_check_group bp_rederivation_checks; /* the construction derived again is equal */

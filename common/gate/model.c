@@ -96,7 +96,7 @@ static void check_operands(struct bp_gate *gate, uint32_t i, const struct bp_lis
                            enum bp_model_role role)
 {
     const struct bp_model_ir *ir = target(gate);
-    bp_gate_check_list(gate, list, ir->n_values, "operations", i, key);
+    bp_gate_check_list(gate, list, (struct bp_span){0, ir->n_values}, "operations", i, key);
     BP_GATE_EXPECT(gate, list->n == 1, BP_E_structure_violated, bp_gate_path(gate, "/operations/%u/%s", i, key),
                    "%u values, not one", list->n);
     for (uint32_t j = 0; j < list->n; j++)

@@ -70,41 +70,38 @@ static void check_coverage(struct bp_gate *gate)
                    ir->n_tasks, from->n_tasks);
 }
 
-/* The value whose bytes the buffer of a role holds: by its place, or all that are a row's parameters. */
-enum { INPUT_VALUE = 0, OUTPUT_VALUE = 1, PARAMETER_VALUES, NO_VALUE };
-
-static uint32_t value_of_role(enum bp_buffer_role role)
+/* Whether the buffer is of the block at hand. */
+static bool is_here(const struct bp_gate *gate, const struct bp_portable_buffer *buffer)
 {
-    switch (role) {
-    case BP_BUFFER_INPUT:
-    case BP_BUFFER_ACTIVATION_CHECKPOINT:
-        return INPUT_VALUE;
-    case BP_BUFFER_OUTPUT:
-        return OUTPUT_VALUE;
-    case BP_BUFFER_WEIGHTS:
-        return PARAMETER_VALUES;
-    default:
-        return NO_VALUE;
-    }
+    return buffer->role < BP_BUFFER_ROLE_N && strcmp(buffer->block, gate->symbols->kind->name) == 0;
 }
 
-static bool holds_value(enum bp_buffer_role role, const struct bp_distributed_ir *from, uint32_t value)
+/* Whether the buffer of a role holds a value's bytes: the block's input and output are its first values, and weights
+ * are all that are a row's parameters. */
+static bool holds_values(enum bp_buffer_role role)
+{
+    return role == BP_BUFFER_INPUT || role == BP_BUFFER_ACTIVATION_CHECKPOINT || role == BP_BUFFER_OUTPUT ||
+           role == BP_BUFFER_WEIGHTS;
+}
+
+static bool holds_value(const struct bp_gate *gate, enum bp_buffer_role role, uint32_t value)
 {
     static const char suffix[] = ".parameters";
-    size_t n = strlen(from->values[value].role), m = sizeof suffix - 1;
-    if (value_of_role(role) == PARAMETER_VALUES)
-        return n >= m && strcmp(from->values[value].role + n - m, suffix) == 0;
-    return value == value_of_role(role);
+    const char *name = source(gate)->values[value].role;
+    size_t n = strlen(name), m = sizeof suffix - 1;
+    if (role == BP_BUFFER_WEIGHTS)
+        return n > m && strcmp(name + n - m, suffix) == 0;
+    return value == gate->at.values.first + (role == BP_BUFFER_OUTPUT);
 }
 
-/* The sources of a buffer, in order: the values whose bytes it holds, or the tasks that write it. */
-static bool comes_from_its_bytes(const struct bp_distributed_ir *from, const struct bp_portable_buffer *buffer)
+static bool comes_from_its_bytes(const struct bp_gate *gate, const struct bp_portable_buffer *buffer)
 {
+    const struct bp_distributed_ir *from = source(gate);
     const struct bp_lineage *lineage = &buffer->lineage;
     uint32_t n = 0;
-    if (value_of_role(buffer->role) != NO_VALUE) {
-        for (uint32_t i = 0; i < from->n_values; i++) {
-            if (!holds_value(buffer->role, from, i))
+    if (holds_values(buffer->role)) {
+        for (BP_GATE_EACH(i, gate->at.values)) {
+            if (!holds_value(gate, buffer->role, i))
                 continue;
             if (n >= lineage->n_sources || !bp_id_equal(&lineage->sources[n], &from->values[i].id))
                 return false;
@@ -124,9 +121,10 @@ static void check_origins(struct bp_gate *gate)
 {
     const struct bp_portable_ir *ir = target(gate);
     for (uint32_t i = 0; i < ir->n_buffers; i++)
-        BP_GATE_EXPECT(gate, comes_from_its_bytes(source(gate), &ir->buffers[i]), BP_E_cross_stage_violated,
-                       bp_gate_path(gate, "/buffers/%u/lineage/sources", i),
-                       "they are not what the buffer holds the bytes of");
+        if (is_here(gate, &ir->buffers[i]))
+            BP_GATE_EXPECT(gate, comes_from_its_bytes(gate, &ir->buffers[i]), BP_E_cross_stage_violated,
+                           bp_gate_path(gate, "/buffers/%u/lineage/sources", i),
+                           "they are not what the buffer holds the bytes of");
 }
 
 static void check_tasks(struct bp_gate *gate)
@@ -140,6 +138,7 @@ static void check_tasks(struct bp_gate *gate)
             bool holds;
         } rules[] = {{"name", strcmp(a->name, b->name) == 0},
                      {"layer", strcmp(a->layer, layer_of(from, b)) == 0},
+                     {"block", b->block < from->n_blocks && strcmp(a->block, from->blocks[b->block].name) == 0},
                      {"phase", a->phase == b->phase},
                      {"engine", a->engine == b->engine},
                      {"kind", a->kind == b->kind},
@@ -210,7 +209,7 @@ static bp_u128 size_of_role(const struct bp_gate *gate, enum bp_buffer_role role
         [BP_BUFFER_KV_CACHE] = BP_MEMORY_KV_CACHE,
         [BP_BUFFER_WORKSPACE] = BP_MEMORY_WORKSPACE,
     };
-    const struct bp_bytes *memory = source(gate)->memory.at;
+    const struct bp_bytes *memory = source(gate)->blocks[gate->block].memory.at;
     if (role == BP_BUFFER_INPUT || role == BP_BUFFER_OUTPUT)
         return bp_mul(calc, gate->symbols->Xs, gate->symbols->e);
     bp_u128 shared = role == BP_BUFFER_WORKING_ACTIVATIONS ? memory[BP_MEMORY_STORED_ACTIVATIONS].n : 0;
@@ -222,20 +221,33 @@ static void check_buffer_sizes(struct bp_gate *gate)
     const struct bp_portable_ir *ir = target(gate);
     bool there[BP_BUFFER_ROLE_N] = {false};
     for (uint32_t i = 0; i < ir->n_buffers; i++) {
-        enum bp_buffer_role role = ir->buffers[i].role;
-        if (role >= BP_BUFFER_ROLE_N)
+        if (!is_here(gate, &ir->buffers[i]))
             continue;
         struct bp_calc calc = {0};
-        bp_u128 size = size_of_role(gate, role, &calc);
-        there[role] = true;
+        bp_u128 size = size_of_role(gate, ir->buffers[i].role, &calc);
+        there[ir->buffers[i].role] = true;
         bp_gate_exact(gate, BP_E_cross_stage_violated, bp_gate_path(gate, "/buffers/%u/size_bytes", i), &calc, size,
                       ir->buffers[i].size.n);
     }
     for (uint32_t role = 0; role < BP_BUFFER_ROLE_N; role++) {
         struct bp_calc calc = {0};
         bool wanted = size_of_role(gate, role, &calc) > 0;
-        BP_GATE_EXPECT(gate, there[role] || !wanted, BP_E_cross_stage_violated, "/buffers", "there is no buffer for %s",
-                       bp_buffer_role_names[role]);
+        BP_GATE_EXPECT(gate, there[role] || !wanted, BP_E_cross_stage_violated, "/buffers",
+                       "there is no buffer for %s of %s", bp_buffer_role_names[role], gate->symbols->kind->name);
+    }
+}
+
+/* Buffers come block by block, in the order of the blocks. */
+static void check_blocks(struct bp_gate *gate)
+{
+    const struct bp_portable_ir *ir = target(gate);
+    const struct bp_distributed_ir *from = source(gate);
+    uint32_t block = 0;
+    for (uint32_t i = 0; i < ir->n_buffers; i++) {
+        while (block < from->n_blocks && strcmp(ir->buffers[i].block, from->blocks[block].name) != 0)
+            block++;
+        BP_GATE_EXPECT(gate, block < from->n_blocks, BP_E_cross_stage_violated,
+                       bp_gate_path(gate, "/buffers/%u/block", i), "it does not stand with a block of the source");
     }
 }
 
@@ -245,14 +257,10 @@ enum { USES_NOT = 0, READS = 1, WRITES = 2, READS_WRITES = READS | WRITES };
 struct user {
     const struct bp_distributed_ir *ir;
     const struct bp_distributed_task *task;
-    bool first, last; /* of the forward part */
+    uint32_t input;   /* the value that is the block's input */
+    bool first, last; /* of the block's forward part */
     bool forward, again, update;
 };
-
-static bool is_row(const struct user *user, const char *name)
-{
-    return strcmp(layer_of(user->ir, user->task), name) == 0;
-}
 
 static const struct bp_distributed_layer *row_of(const struct user *user)
 {
@@ -260,15 +268,15 @@ static const struct bp_distributed_layer *row_of(const struct user *user)
     return user->task->layer < user->ir->n_layers ? &user->ir->layers[user->task->layer] : &none;
 }
 
-/* The block's input goes to the first norm and past it to the first residual. */
+/* The block's input goes to what begins the block, and past it to what adds it to the rest. */
 static bool takes_block_input(const struct user *user)
 {
-    return (user->forward || user->again) && (is_row(user, "attention.norm") || is_row(user, "attention.residual"));
+    return bp_gate_list_has(&user->task->inputs, user->input);
 }
 
 static unsigned use_input(const struct user *user)
 {
-    return takes_block_input(user) ? READS : USES_NOT;
+    return (user->forward || user->again) && takes_block_input(user) ? READS : USES_NOT;
 }
 
 static unsigned use_output(const struct user *user)
@@ -295,14 +303,13 @@ static unsigned use_optimizer_state(const struct user *user)
     return user->update ? READS_WRITES : USES_NOT;
 }
 
-/* The checkpoint is the block's input: what recomputation begins from, and what the first norm's gradients read. */
+/* The checkpoint is the block's input: what recomputation begins from, and what the gradients of the rows that read
+ * it need. */
 static unsigned use_checkpoint(const struct user *user)
 {
     if (user->forward)
         return user->first ? WRITES : USES_NOT;
-    if (user->again)
-        return takes_block_input(user) ? READS : USES_NOT;
-    return !user->update && is_row(user, "attention.norm") ? READS : USES_NOT;
+    return !user->update && takes_block_input(user) ? READS : USES_NOT;
 }
 
 static unsigned use_stored(const struct user *user)
@@ -350,13 +357,16 @@ static bool is_forward(const struct bp_distributed_task *task)
     return task->phase == BP_PHASE_FORWARD || task->phase == BP_PHASE_PREFILL || task->phase == BP_PHASE_DECODE;
 }
 
-static struct user user_of(const struct bp_distributed_ir *ir, uint32_t i, uint32_t n_forward)
+static struct user user_of(const struct bp_gate *gate, uint32_t i, uint32_t n_forward)
 {
+    const struct bp_distributed_ir *ir = source(gate);
     const struct bp_distributed_task *task = &ir->tasks[i];
+    uint32_t in_block = i - gate->at.tasks.first;
     return (struct user){.ir = ir,
                          .task = task,
-                         .first = i == 0,
-                         .last = i + 1 == n_forward,
+                         .input = gate->at.values.first,
+                         .first = in_block == 0,
+                         .last = in_block + 1 == n_forward,
                          .forward = is_forward(task),
                          .again = task->phase == BP_PHASE_RECOMPUTE || task->phase == BP_PHASE_RECOMMUNICATION,
                          .update = task->phase == BP_PHASE_OPTIMIZER};
@@ -375,28 +385,27 @@ static void check_access(struct bp_gate *gate)
     const struct bp_portable_ir *ir = target(gate);
     const struct bp_distributed_ir *from = source(gate);
     uint32_t n_forward = 0;
-    for (uint32_t i = 0; i < from->n_tasks; i++)
+    for (BP_GATE_EACH(i, gate->at.tasks))
         n_forward += is_forward(&from->tasks[i]);
     unsigned *uses = bp_arena_array(gate->arena, ir->n_buffers, sizeof *uses);
     if (!uses) {
         bp_gate_no_memory(gate);
         return;
     }
-    for (uint32_t i = 0; i < n_pairs(gate); i++) {
-        struct user user = user_of(from, i, n_forward);
+    for (uint32_t i = gate->at.tasks.first; i < gate->at.tasks.end && i < ir->n_tasks; i++) {
+        struct user user = user_of(gate, i, n_forward);
         memset(uses, 0, ir->n_buffers * sizeof *uses);
         note_uses(&ir->tasks[i].inputs, READS, ir->n_buffers, uses);
         note_uses(&ir->tasks[i].outputs, WRITES, ir->n_buffers, uses);
         for (uint32_t j = 0; j < ir->n_buffers; j++) {
             enum bp_buffer_role role = ir->buffers[j].role;
-            if (role >= BP_BUFFER_ROLE_N)
-                continue;
-            unsigned wanted = uses_of_roles[role](&user);
+            bool here = is_here(gate, &ir->buffers[j]);
+            unsigned wanted = here ? uses_of_roles[role](&user) : USES_NOT;
             BP_GATE_EXPECT(gate, uses[j] == wanted, BP_E_cross_stage_violated,
                            bp_gate_path(gate, "/tasks/%u/%s", i, (uses[j] ^ wanted) & READS ? "inputs" : "outputs"),
                            "%s %s %s", ir->tasks[i].name,
                            wanted & ~uses[j] ? "does not use, as it must," : "uses, as it must not,",
-                           bp_buffer_role_names[role]);
+                           here ? bp_buffer_role_names[role] : "a buffer of another block");
         }
     }
 }
@@ -406,16 +415,16 @@ static void check_capacity(struct bp_gate *gate)
 {
     static const struct {
         enum bp_buffer_role role;
-        bp_u128 (*formula)(struct bp_calc *calc, const struct bp_symbols *symbols);
+        bp_u128 (*formula)(struct bp_calc *calc, const struct bp_gate *gate);
     } bounds[] = {{BP_BUFFER_KV_CACHE, bp_gate_kv_cache}, {BP_BUFFER_WORKSPACE, bp_gate_workspace}};
     const struct bp_portable_ir *ir = target(gate);
     if (source(gate)->workload.mode != BP_MODE_INFERENCE)
         return;
     for (size_t i = 0; i < BP_GATE_COUNT(bounds); i++) {
         struct bp_calc calc = {0};
-        bp_u128 bound = bounds[i].formula(&calc, gate->symbols), held = 0;
+        bp_u128 bound = bounds[i].formula(&calc, gate), held = 0;
         for (uint32_t j = 0; j < ir->n_buffers; j++)
-            if (ir->buffers[j].role == bounds[i].role)
+            if (is_here(gate, &ir->buffers[j]) && ir->buffers[j].role == bounds[i].role)
                 held = ir->buffers[j].size.n;
         bp_gate_exact(gate, BP_E_cross_stage_violated, "/buffers", &calc, bound, held);
     }
@@ -428,17 +437,22 @@ static const struct bp_check rows[] = {
      "Every task and buffer names the rule and entities of the distributed snapshot, none twice.", check_lineage},
     {"plan.coverage", BP_CHECK_LINEAGE, "Every distributed task is the source of one portable task, in its place.",
      check_coverage},
-    {"plan.origins", BP_CHECK_LINEAGE,
-     "A buffer comes from the values whose bytes it holds, or else from the tasks that write it.", check_origins},
     {"plan.tasks", X, "Name, row, phase, engine, kind and collective are kept, task by task.", check_tasks},
     {"plan.work", X, "The work vector of every task is kept, number by number.", check_work},
     {"plan.ranks", X, "Every task runs on the ranks of the tensor group.", check_ranks},
     {"plan.effects", X, "Effects are kept.", check_effects},
     {"plan.dependencies", X, "Dependencies are kept.", check_dependencies},
+    {"plan.blocks", X, "Buffers stand block by block, in the order of the blocks.", check_blocks},
+};
+const struct bp_check_group bp_plan_checks = BP_GATE_GROUP(rows);
+
+static const struct bp_check block_rows[] = {
+    {"plan.origins", BP_CHECK_LINEAGE,
+     "A buffer comes from the values whose bytes it holds, or else from the tasks that write it.", check_origins},
     {"plan.buffer_sizes", X, "There is a buffer for every memory fact and boundary that is not zero, of that size.",
      check_buffer_sizes},
     {"plan.access", X, "Every task reads and writes exactly the buffers that the table of roles says.", check_access},
     {"plan.capacity", BP_CHECK_CAPACITY, "In inference KV cache and workspace are what the symbols give.",
      check_capacity},
 };
-const struct bp_check_group bp_plan_checks = BP_GATE_GROUP(rows);
+const struct bp_check_group bp_plan_block_checks = BP_GATE_BLOCK_GROUP(block_rows);

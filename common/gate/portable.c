@@ -39,29 +39,72 @@ static void check_unique_ids(struct bp_gate *gate)
     bp_gate_check_unique_ids(gate, &arrays);
 }
 
+/* The tasks from `first` on that are of one block. */
+static struct bp_span block_from(const struct bp_portable_ir *ir, uint32_t first)
+{
+    struct bp_span span = {first, first + 1};
+    while (span.end < ir->n_tasks && strcmp(ir->tasks[span.end].block, ir->tasks[first].block) == 0)
+        span.end++;
+    return span;
+}
+
+/* Each block's tasks stand together: no two runs are of the same block. */
+static void check_blocks(struct bp_gate *gate)
+{
+    const struct bp_portable_ir *ir = target(gate);
+    struct bp_gate_index index;
+    if (!bp_gate_index_init(gate, ir->n_tasks, &index))
+        return;
+    for (struct bp_span span = {0}; span.end < ir->n_tasks;) {
+        span = block_from(ir, span.end);
+        const char *block = ir->tasks[span.first].block;
+        BP_GATE_EXPECT(gate, *block && bp_gate_index_put(&index, block, strlen(block), span.first) == span.first,
+                       BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/block", span.first),
+                       "the block %s stands before already", block);
+    }
+}
+
 static void check_names(struct bp_gate *gate)
 {
-    bp_gate_check_names(gate, "tasks", "name", target(gate)->n_tasks, task_name);
+    for (struct bp_span span = {0}; span.end < target(gate)->n_tasks;) {
+        span = block_from(target(gate), span.end);
+        bp_gate_check_names(gate, "tasks", "name", span, task_name);
+    }
 }
 
 static void check_references(struct bp_gate *gate)
 {
     const struct bp_portable_ir *ir = target(gate);
     for (uint32_t i = 0; i < ir->n_tasks; i++) {
-        bp_gate_check_list(gate, &ir->tasks[i].inputs, ir->n_buffers, "tasks", i, "inputs");
-        bp_gate_check_list(gate, &ir->tasks[i].outputs, ir->n_buffers, "tasks", i, "outputs");
+        bp_gate_check_list(gate, &ir->tasks[i].inputs, (struct bp_span){0, ir->n_buffers}, "tasks", i, "inputs");
+        bp_gate_check_list(gate, &ir->tasks[i].outputs, (struct bp_span){0, ir->n_buffers}, "tasks", i, "outputs");
     }
     for (uint32_t i = 0; i < ir->n_buffers; i++) {
-        bp_gate_check_list(gate, &ir->buffers[i].producers, ir->n_tasks, "buffers", i, "producers");
-        bp_gate_check_list(gate, &ir->buffers[i].consumers, ir->n_tasks, "buffers", i, "consumers");
+        bp_gate_check_list(gate, &ir->buffers[i].producers, (struct bp_span){0, ir->n_tasks}, "buffers", i,
+                           "producers");
+        bp_gate_check_list(gate, &ir->buffers[i].consumers, (struct bp_span){0, ir->n_tasks}, "buffers", i,
+                           "consumers");
     }
+}
+
+/* Whether a task reads the block's input. */
+static bool may_begin(const struct bp_portable_ir *ir, const struct bp_portable_task *task)
+{
+    for (uint32_t j = 0; j < task->inputs.n; j++)
+        if (task->inputs.at[j] < ir->n_buffers && ir->buffers[task->inputs.at[j]].role == BP_BUFFER_INPUT)
+            return true;
+    return false;
 }
 
 static void check_topology(struct bp_gate *gate)
 {
     const struct bp_portable_ir *ir = target(gate);
-    for (uint32_t i = 0; i < ir->n_tasks; i++)
-        bp_gate_check_dependencies(gate, &ir->tasks[i].dependencies, "tasks", i);
+    for (struct bp_span span = {0}; span.end < ir->n_tasks;) {
+        span = block_from(ir, span.end);
+        for (BP_GATE_EACH(i, span))
+            bp_gate_check_dependencies(gate, &ir->tasks[i].dependencies, "tasks", i, span.first,
+                                       may_begin(ir, &ir->tasks[i]));
+    }
 }
 
 static void check_kinds(struct bp_gate *gate)
@@ -135,7 +178,8 @@ static void check_buffer_order(struct bp_gate *gate)
     const struct bp_portable_ir *ir = target(gate);
     for (uint32_t i = 0; i < ir->n_buffers; i++) {
         enum bp_buffer_role role = ir->buffers[i].role;
-        BP_GATE_EXPECT(gate, role < BP_BUFFER_ROLE_N && (i == 0 || role > ir->buffers[i - 1].role),
+        bool first = i == 0 || strcmp(ir->buffers[i].block, ir->buffers[i - 1].block) != 0;
+        BP_GATE_EXPECT(gate, role < BP_BUFFER_ROLE_N && (first || role > ir->buffers[i - 1].role),
                        BP_E_structure_violated, bp_gate_path(gate, "/buffers/%u/role", i),
                        "the role stands before already, or out of order");
     }
@@ -266,16 +310,21 @@ static void check_totals(struct bp_gate *gate)
 static const struct bp_check rows[] = {
     {"portable.ids", S, "Every id is made of the distributed snapshot, the place and the name or role.", check_ids},
     {"portable.unique_ids", S, "No two entities share an id.", check_unique_ids},
-    {"portable.names", S, "Tasks have names, and no two the same.", check_names},
+    {"portable.blocks", S, "The tasks of a block stand together.", check_blocks},
+    {"portable.names", S, "Tasks have names, and no two of a block the same.", check_names},
     {"portable.references", S, "Every task and buffer that is named exists; lists ascend without repeats.",
      check_references},
     {"portable.topology", S,
-     "Tasks wait for earlier tasks only, listed in order and once; only the first waits for nothing.", check_topology},
+     "Tasks wait for earlier tasks of their block only, listed in order and once; only what reads the block's input "
+     "may "
+     "wait for nothing.",
+     check_topology},
     {"portable.kinds", S, "Kinds, phases and engines are known, and the collective engine runs the collectives.",
      check_kinds},
     {"portable.flow", S, "A buffer's producers and consumers are exactly the tasks that write and read it.",
      check_flow},
-    {"portable.buffer_order", S, "Buffers come in the order of the roles, each role once.", check_buffer_order},
+    {"portable.buffer_order", S, "The buffers of a block come in the order of the roles, each role once.",
+     check_buffer_order},
     {"portable.buffer_sizes", S, "No buffer is empty.", check_buffer_sizes},
     {"portable.alignment", S, "Buffers are aligned to 16 bytes.", check_alignment},
     {"portable.storage", S, "The storage of a buffer is that of its role.", check_storage},

@@ -6,6 +6,40 @@
 
 static const char mesh_name[] = "logical";
 static const char *const attention_full[] = {"full", NULL}, *const sums[] = {"sum", NULL};
+static const char balanced_routing[] = "balanced_routing";
+const char *const bp_latent_form_names[] = {"expanded", "absorbed", NULL};
+
+static void extend(struct bp_span *span, uint32_t place)
+{
+    if (span->end == 0)
+        span->first = place;
+    span->end = place + 1;
+}
+
+struct bp_distributed_program bp_distributed_program_of(const struct bp_distributed_ir *ir, uint32_t block)
+{
+    struct bp_distributed_program program = {0};
+    for (uint32_t i = 0; i < ir->n_values; i++)
+        if (ir->values[i].block == block)
+            extend(&program.values, i);
+    for (uint32_t i = 0; i < ir->n_layers; i++)
+        if (ir->layers[i].block == block)
+            extend(&program.layers, i);
+    for (uint32_t i = 0; i < ir->n_tasks; i++)
+        if (ir->tasks[i].block == block)
+            extend(&program.tasks, i);
+    return program;
+}
+
+uint64_t bp_distributed_axis_size(const struct bp_distributed_ir *ir, enum bp_axis axis)
+{
+    if (axis == BP_AXIS_NONE)
+        return 1;
+    for (uint32_t i = 0; i < ir->n_axes && i < BP_MESH_AXES_MAX; i++)
+        if (ir->axes[i].axis == axis)
+            return ir->axes[i].size;
+    return 0;
+}
 
 /* Workload and strategy are read with the bindings, the first key: what follows depends on the mode and the degrees. */
 static void not_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader, void *at)
@@ -88,8 +122,32 @@ static void bindings_read(struct bp_decoder *decoder, const struct bp_field *fie
 
 static const struct bp_form form_bindings = {bindings_write, bindings_read};
 
+static void latent_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    const enum bp_latent_form *form = at;
+    if (*form == BP_LATENT_NONE)
+        bp_writer_null(&encoder->writer);
+    else
+        bp_encode_enum(encoder, bp_latent_form_names, *form - BP_LATENT_EXPANDED);
+}
+
+static void latent_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                        void *at)
+{
+    (void)decoder;
+    const json_t *form = bp_reader_get(reader, field->key, true);
+    if (form && !json_is_null(form))
+        *(enum bp_latent_form *)at =
+            (enum bp_latent_form)(BP_LATENT_EXPANDED + bp_reader_enum(reader, field->key, bp_latent_form_names, -1));
+}
+
+static const struct bp_form form_latent = {latent_write, latent_read};
+
 static const struct bp_field convention_fields[] = {
-    {.key = "attention", .form = &bp_form_constant, .names = attention_full}};
+    {.key = "attention", .form = &bp_form_constant, .names = attention_full},
+    {BP_FIELD("latent_attention", form_latent, struct bp_distributed_ir, latent_attention)},
+};
 static const struct bp_record convention_record = {BP_RECORD_OF(struct bp_distributed_ir, convention_fields)};
 
 static void conventions_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
@@ -134,6 +192,58 @@ static void memory_read(struct bp_decoder *decoder, const struct bp_field *field
 
 static const struct bp_form form_memory = {memory_write, memory_read};
 
+/* An array of the assumptions that are made; there is one. */
+static void assumptions_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    bp_writer_array(&encoder->writer);
+    if (*(const bool *)at)
+        bp_writer_string(&encoder->writer, balanced_routing);
+    bp_writer_end(&encoder->writer);
+}
+
+static void assumptions_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                             void *at)
+{
+    (void)decoder;
+    const json_t *array = bp_decode_json_array(reader, field->key);
+    const char *text = json_string_value(json_array_get(array, 0));
+    if (json_array_size(array) > 1 || (json_array_size(array) == 1 && !(text && strcmp(text, balanced_routing) == 0)))
+        bp_reader_problem(reader, BP_E_structure_violated, field->key, "must be empty or [\"%s\"]", balanced_routing);
+    *(bool *)at = json_array_size(array) == 1;
+}
+
+static const struct bp_form form_assumptions = {assumptions_write, assumptions_read};
+
+/* Entities name their block. */
+static void block_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
+{
+    (void)field;
+    const struct bp_distributed_ir *ir = encoder->root;
+    const uint32_t block = *(const uint32_t *)at;
+    if (block < ir->n_blocks)
+        bp_writer_string(&encoder->writer, ir->blocks[block].name);
+    else
+        encoder->writer.breach = "a reference past the end";
+}
+
+static void block_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
+                       void *at)
+{
+    const struct bp_distributed_ir *ir = decoder->root;
+    const char *text = bp_reader_string(reader, field->key, true);
+    for (uint32_t i = 0; text && i < ir->n_blocks; i++) {
+        if (ir->blocks[i].name && strcmp(ir->blocks[i].name, text) == 0) {
+            *(uint32_t *)at = i;
+            return;
+        }
+    }
+    if (text)
+        bp_reader_problem(reader, BP_E_structure_violated, field->key, "must be the name of a block");
+}
+
+static const struct bp_form form_block = {block_write, block_read};
+
 static void mesh_write(struct bp_encoder *encoder, const struct bp_field *field, const void *at)
 {
     (void)field;
@@ -143,7 +253,7 @@ static void mesh_write(struct bp_encoder *encoder, const struct bp_field *field,
     bp_writer_object(writer);
     bp_writer_key(writer, "axes");
     bp_writer_array(writer);
-    for (uint32_t i = 0; i < ir->n_axes && i < sizeof ir->axes / sizeof *ir->axes; i++) {
+    for (uint32_t i = 0; i < ir->n_axes && i < BP_MESH_AXES_MAX; i++) {
         bp_writer_object(writer);
         bp_writer_key(writer, "name");
         bp_encode_enum(encoder, bp_axis_names, axes[i].axis);
@@ -178,8 +288,8 @@ static void mesh_read(struct bp_decoder *decoder, const struct bp_field *field, 
     if (name && strcmp(name, mesh_name) != 0)
         bp_reader_problem(&mesh, BP_E_structure_violated, "name", "must be %s", mesh_name);
     const size_t n = mesh.object ? json_array_size(bp_decode_json_array(&mesh, "axes")) : 0;
-    if (n > sizeof ir->axes / sizeof *ir->axes) {
-        bp_reader_problem(&mesh, BP_E_structure_violated, "axes", "must have at most 3 members");
+    if (n > BP_MESH_AXES_MAX) {
+        bp_reader_problem(&mesh, BP_E_structure_violated, "axes", "must have at most %d members", BP_MESH_AXES_MAX);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -275,20 +385,22 @@ static void layer_write(struct bp_encoder *encoder, const struct bp_field *field
         encoder->writer.breach = "a reference past the end";
 }
 
-/* A task names its row. */
+/* A task names its row, which is one of its block. */
 static void layer_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
                        void *at)
 {
     const struct bp_distributed_ir *ir = decoder->root;
+    const struct bp_distributed_task *task = (const void *)((const char *)at - field->at);
     const char *text = bp_reader_string(reader, field->key, true);
     for (uint32_t i = 0; text && i < ir->n_layers; i++) {
-        if (ir->layers[i].name && strcmp(ir->layers[i].name, text) == 0) {
+        const struct bp_distributed_layer *layer = &ir->layers[i];
+        if (layer->block == task->block && layer->name && strcmp(layer->name, text) == 0) {
             *(uint32_t *)at = i;
             return;
         }
     }
     if (text)
-        bp_reader_problem(reader, BP_E_structure_violated, field->key, "must be the name of a layer");
+        bp_reader_problem(reader, BP_E_structure_violated, field->key, "must be the name of a layer of its block");
 }
 
 static const struct bp_form form_layer = {layer_write, layer_read};
@@ -300,6 +412,8 @@ static void body_write(struct bp_encoder *encoder, const struct bp_field *field,
     struct bp_writer *writer = &encoder->writer;
     bp_writer_object(writer);
     if (task->kind == BP_TASK_COLLECTIVE) {
+        bp_writer_key(writer, "axis");
+        bp_encode_enum(encoder, bp_axis_names, task->axis);
         bp_writer_key(writer, "collective");
         bp_encode_enum(encoder, bp_collective_names, task->collective);
     }
@@ -309,7 +423,7 @@ static void body_write(struct bp_encoder *encoder, const struct bp_field *field,
         bp_writer_key(writer, "message_bytes");
         bp_writer_uint(writer, task->work.message.n);
         bp_writer_key(writer, "participants");
-        bp_encode_range(encoder, ir->strategy.tensor_parallel);
+        bp_encode_range(encoder, bp_distributed_axis_size(ir, task->axis));
         bp_writer_key(writer, "reduction");
         if (task->reduces)
             bp_writer_string(writer, sums[0]);
@@ -319,17 +433,21 @@ static void body_write(struct bp_encoder *encoder, const struct bp_field *field,
     bp_writer_end(writer);
 }
 
-/* The message of a collective stands in its body and in its work. */
-static void collective_read(const struct bp_reader *body, const struct bp_reader *work, uint64_t n_ranks,
-                            struct bp_distributed_task *task)
+/* The message of a collective stands in its body and in its work; its participants are the places along its axis. */
+static void collective_read(const struct bp_distributed_ir *ir, const struct bp_reader *body,
+                            const struct bp_reader *work, struct bp_distributed_task *task)
 {
-    static const char *const known[] = {"collective", "kind", "message_bytes", "participants", "reduction", NULL};
+    static const char *const known[] = {"axis",         "collective", "kind", "message_bytes",
+                                        "participants", "reduction",  NULL};
     bp_reader_refuse_unknown(body, known);
+    task->axis = axis_of(bp_reader_string(body, "axis", true));
+    if (task->axis == BP_AXIS_NONE)
+        bp_reader_problem(body, BP_E_structure_violated, "axis", "must be an axis");
     task->collective = (enum bp_collective)(1 + bp_reader_enum(body, "collective", bp_collective_names + 1, -1));
     const uint64_t message = bp_reader_uint_required(body, "message_bytes", 0, BP_JSON_INT_MAX);
     if (message != bp_reader_uint(work, "message_bytes", 0, BP_JSON_INT_MAX, message))
         bp_reader_problem(body, BP_E_structure_violated, "message_bytes", "must be the message of the work");
-    bp_decode_range(body, "participants", n_ranks);
+    bp_decode_range(body, "participants", bp_distributed_axis_size(ir, task->axis));
     const json_t *reduction = bp_reader_get(body, "reduction", true);
     if (reduction && !json_is_null(reduction)) {
         bp_reader_enum(body, "reduction", sums, -1);
@@ -348,8 +466,9 @@ static void body_read(struct bp_decoder *decoder, const struct bp_field *field, 
     if (!body.object)
         return;
     task->kind = (enum bp_task_kind)bp_reader_enum(&body, "kind", bp_task_kind_names, -1);
+    task->axis = BP_AXIS_NONE;
     if (task->kind == BP_TASK_COLLECTIVE)
-        collective_read(&body, &work, ir->strategy.tensor_parallel, task);
+        collective_read(ir, &body, &work, task);
     else
         bp_reader_refuse_unknown(&body, known);
 }
@@ -375,6 +494,7 @@ static void ranks_read(struct bp_decoder *decoder, const struct bp_field *field,
 static const struct bp_form form_ranks = {ranks_write, ranks_read};
 
 static const struct bp_field value_fields[] = {
+    {BP_FIELD("block", form_block, struct bp_distributed_value, block)},
     {BP_FIELD("dtype", bp_form_enum, struct bp_distributed_value, dtype), .names = bp_dtype_names},
     {BP_FIELD("id", bp_form_id, struct bp_distributed_value, id), .of = BP_ENTITY_VALUE},
     {BP_FIELD("lineage", bp_form_lineage, struct bp_distributed_value, lineage)},
@@ -387,6 +507,7 @@ static const struct bp_record value_record = {BP_RECORD_OF(struct bp_distributed
 
 static const struct bp_field layer_fields[] = {
     {BP_FIELD("activation_bytes", bp_form_uint, struct bp_distributed_layer, activation)},
+    {BP_FIELD("block", form_block, struct bp_distributed_layer, block)},
     {BP_FIELD("keeps_activation", bp_form_bool, struct bp_distributed_layer, keeps_activation)},
     {BP_FIELD("keeps_output", bp_form_bool, struct bp_distributed_layer, keeps_output)},
     {BP_FIELD("name", bp_form_text, struct bp_distributed_layer, name)},
@@ -396,7 +517,15 @@ static const struct bp_field layer_fields[] = {
 };
 static const struct bp_record layer_record = {BP_RECORD_OF(struct bp_distributed_layer, layer_fields)};
 
+static const struct bp_field block_fields[] = {
+    {BP_FIELD("layers", bp_form_uint, struct bp_distributed_block, layers)},
+    {BP_FIELD("memory", form_memory, struct bp_distributed_block, memory)},
+    {BP_FIELD("name", bp_form_text, struct bp_distributed_block, name)},
+};
+static const struct bp_record block_record = {BP_RECORD_OF(struct bp_distributed_block, block_fields)};
+
 static const struct bp_field task_fields[] = {
+    {BP_FIELD("block", form_block, struct bp_distributed_task, block)},
     {BP_FIELD("body", form_body, struct bp_distributed_task, kind)},
     {BP_FIELD("dependencies", bp_form_list, struct bp_distributed_task, dependencies), .of = BP_ENTITY_TASK},
     {BP_FIELD("effects", bp_form_effects, struct bp_distributed_task, effect)},
@@ -415,7 +544,10 @@ static const struct bp_record task_record = {BP_RECORD_OF(struct bp_distributed_
                                              .kind = BP_ENTITY_TASK};
 
 static const struct bp_field root_fields[] = {
+    {BP_FIELD("assumptions", form_assumptions, struct bp_distributed_ir, balanced_routing)},
     {.key = "bindings", .form = &form_bindings},
+    {BP_FIELD("blocks", bp_form_array, struct bp_distributed_ir, blocks), .record = &block_record,
+     .count = offsetof(struct bp_distributed_ir, n_blocks)},
     {.key = "conventions", .form = &form_conventions},
     {BP_FIELD("layers", bp_form_array, struct bp_distributed_ir, layers), .record = &layer_record,
      .count = offsetof(struct bp_distributed_ir, n_layers)},

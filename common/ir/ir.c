@@ -70,7 +70,7 @@ const char *const bp_entity_array_names[] = {
     NULL};
 #undef BP_ENTITY
 
-const char *const bp_stage_schemas[] = {"blueprint.model/1", "blueprint.distributed/1", "blueprint.portable/1",
+const char *const bp_stage_schemas[] = {"blueprint.model/1", "blueprint.distributed/2", "blueprint.portable/2",
                                         "blueprint.concrete/1", NULL};
 
 bool bp_memory_fact_in(enum bp_memory_fact fact, enum bp_mode mode)

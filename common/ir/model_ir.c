@@ -132,7 +132,7 @@ static void transformer_read(struct bp_decoder *decoder, const struct bp_field *
         decoder->out_of_memory = true;
     } else {
         inner.object = named;
-        bp_model_read(&inner, model);
+        bp_model_read(&inner, decoder->arena, model);
         memset(model->name, 0, sizeof model->name);
     }
     json_decref(named);

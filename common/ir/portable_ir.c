@@ -120,6 +120,7 @@ static void resources_read(struct bp_decoder *decoder, const struct bp_field *fi
 static const struct bp_form form_resources = {resources_write, resources_read};
 
 static const struct bp_field task_fields[] = {
+    {BP_FIELD("block", bp_form_text, struct bp_portable_task, block)},
     {BP_FIELD("capabilities", form_capabilities, struct bp_portable_task, capability)},
     {BP_FIELD("dependencies", bp_form_list, struct bp_portable_task, dependencies), .of = BP_ENTITY_TASK},
     {BP_FIELD("effects", bp_form_effects, struct bp_portable_task, effect)},
@@ -141,6 +142,7 @@ static const struct bp_record task_record = {BP_RECORD_OF(struct bp_portable_tas
 
 static const struct bp_field buffer_fields[] = {
     {BP_FIELD("alignment_bytes", bp_form_uint, struct bp_portable_buffer, alignment)},
+    {BP_FIELD("block", bp_form_text, struct bp_portable_buffer, block)},
     {BP_FIELD("consumers", bp_form_list, struct bp_portable_buffer, consumers), .of = BP_ENTITY_TASK},
     {BP_FIELD("id", bp_form_id, struct bp_portable_buffer, id), .of = BP_ENTITY_BUFFER},
     {BP_FIELD("lineage", bp_form_lineage, struct bp_portable_buffer, lineage)},

@@ -21,7 +21,7 @@ struct bp_resources {
 
 struct bp_portable_task {
     struct bp_id id;
-    const char *name, *layer;
+    const char *name, *layer, *block; /* as in the distributed snapshot */
     enum bp_phase phase;
     enum bp_engine engine;
     enum bp_task_kind kind;
@@ -39,6 +39,7 @@ struct bp_portable_task {
 struct bp_portable_buffer {
     struct bp_id id;
     enum bp_buffer_role role;
+    const char *block; /* whose it is */
     enum bp_storage storage;
     struct bp_bytes size;
     uint64_t alignment;

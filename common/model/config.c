@@ -273,13 +273,13 @@ int bp_config_import(const json_t *config, const char *pointer, struct bp_arena 
     return 0;
 }
 
-static void read_transformer(const json_t *value, const char *pointer, struct bp_problems *problems,
-                             struct bp_config *config)
+static void read_transformer(const json_t *value, const char *pointer, struct bp_arena *arena,
+                             struct bp_problems *problems, struct bp_config *config)
 {
     struct bp_reader reader = bp_reader_of(value, pointer, problems);
     size_t before = problems->n;
     bp_reader_get(&reader, "name", true);
-    bp_model_read(&reader, &config->model);
+    bp_model_read(&reader, arena, &config->model);
     config->family = "transformer";
     if (problems->n == before && problems->n_dropped == 0 && reader.object)
         count(pointer, problems, config);
@@ -342,7 +342,7 @@ int bp_config_resolve(const json_t *value, const char *pointer, struct bp_arena 
         if (form == FORM_HUGGINGFACE)
             failed = bp_config_import(model, inner, arena, problems, &result);
         else if (form == FORM_TRANSFORMER)
-            read_transformer(model, inner, problems, &result);
+            read_transformer(model, inner, arena, problems, &result);
         else
             failed = from_catalogue(&reader, arena, &result);
     }

@@ -48,6 +48,9 @@ void bp_gptj_for_causal_lm(struct bp_import *import)
     model->position = BP_POSITION_ROPE;
     bool whole = json_is_null(bp_import_peek(import, "rotary_dim"));
     kind->rotary_dim = whole ? kind->head_dim : bp_import_size(import, "rotary_dim", 64);
+    if (kind->head_dim && kind->rotary_dim > kind->head_dim)
+        bp_reader_problem(&import->reader, BP_E_out_of_range, "rotary_dim", "a head has %llu elements",
+                          (unsigned long long)kind->head_dim);
     if (kind->rotary_dim != kind->head_dim)
         bp_import_refuse(import, "rotary_dim", "a rotary embedding of part of the head");
     model->norm = BP_NORM_LAYERNORM;

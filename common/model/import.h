@@ -114,7 +114,6 @@ void bp_import_experts(struct bp_import *import, const struct bp_import_experts 
  * other its experts; only a local one has its window; one without rope rotates nothing. NULL when there are no layers
  * to speak of, after a problem or without memory. */
 enum bp_import_layer { BP_LAYER_EXPERT = 1, BP_LAYER_LOCAL = 2, BP_LAYER_WITHOUT_ROPE = 4 };
-enum { BP_IMPORT_LAYERS_MAX = 65536 };
 uint8_t *bp_import_layers(struct bp_import *import);
 
 /* Marks as local the layers that layer_types calls `local`; false when the config has no such list. */

@@ -1,15 +1,16 @@
 /* Which layers of a model differ, and the kinds of block that follow. */
 #include <string.h>
 
+#include "common/model/form.h"
 #include "common/model/import.h"
 
 uint8_t *bp_import_layers(struct bp_import *import)
 {
     uint64_t n = import->model.num_hidden_layers;
-    if (n > BP_IMPORT_LAYERS_MAX)
+    if (n > BP_LAYERS_MAX)
         bp_reader_problem(&import->reader, BP_E_out_of_range, "num_hidden_layers",
-                          "layers that differ may be at most %d", BP_IMPORT_LAYERS_MAX);
-    if (!n || n > BP_IMPORT_LAYERS_MAX)
+                          "layers that differ may be at most %d", BP_LAYERS_MAX);
+    if (!n || n > BP_LAYERS_MAX)
         return NULL;
     import->layers = bp_arena_array(import->arena, n, 1);
     import->out_of_memory |= !import->layers;
@@ -81,31 +82,6 @@ static struct bp_kind kind_of(const struct bp_kind *pattern, uint8_t layer)
     return kind;
 }
 
-/* A kind is named after what sets it apart: its window where the model has one, its experts where it has some. */
-static void name_kinds(struct bp_model *model)
-{
-    bool windows = false, experts = false;
-    for (uint32_t i = 0; i < model->n_kinds; i++) {
-        windows |= model->kinds[i].window > 0;
-        experts |= model->kinds[i].num_experts > 0;
-    }
-    for (uint32_t i = 0; i < model->n_kinds; i++) {
-        struct bp_kind *kind = &model->kinds[i];
-        const char *span = !kind->window ? "global" : kind->chunked ? "chunked" : "sliding";
-        const char *mlp = kind->num_experts ? "expert" : "dense";
-        if (!windows)
-            strcpy(kind->name, mlp);
-        else if (!experts)
-            strcpy(kind->name, span);
-        else
-            snprintf(kind->name, sizeof kind->name, "%s_%s", span, mlp);
-        /* Kinds that differ in their rotation alone. */
-        for (uint32_t j = 0; j < i; j++)
-            if (strcmp(model->kinds[j].name, kind->name) == 0)
-                strcat(kind->name, kind->rotary_dim ? "_rope" : "_nope");
-    }
-}
-
 void bp_import_split_kinds(struct bp_import *import)
 {
     struct bp_model *model = &import->model;
@@ -133,5 +109,5 @@ void bp_import_split_kinds(struct bp_import *import)
         import->layers[i] = (uint8_t)*at;
     }
     model->layer_kinds = model->n_kinds > 1 ? import->layers : NULL;
-    name_kinds(model);
+    bp_model_name_kinds(model);
 }

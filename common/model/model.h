@@ -1,9 +1,8 @@
 /* What a decoder-only Transformer is, to the exactness the passes need.
  *
- * A model is what stands before and after its blocks, and a list of kinds of block with the layers that have them. The
- * `transformer` form of api.md is a model of one kind; what it cannot express is described and counted, and not
- * planned. However a model arrives (catalogue name, public config.json, transformer form) this is what is kept,
- * digested and derived from. Pure data; any thread.
+ * A model is what stands before and after its blocks, and a list of kinds of block with the layers that have them.
+ * However it arrives (catalogue name, public config.json, transformer form) this is what is kept, digested and derived
+ * from, and the `transformer` form of docs/api.md says all of it. Pure data; any thread.
  */
 #ifndef BP_MODEL_MODEL_H
 #define BP_MODEL_MODEL_H
@@ -11,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/arena.h"
 #include "common/base/canon.h"
 #include "common/base/err.h"
 #include "common/base/json.h"
@@ -18,7 +18,7 @@
 
 enum bp_activation { BP_ACTIVATION_GELU, BP_ACTIVATION_RELU, BP_ACTIVATION_SWIGLU, BP_ACTIVATION_GEGLU };
 enum bp_norm { BP_NORM_LAYERNORM, BP_NORM_RMSNORM };
-/* The first three are of the transformer form; the last biases the scores by their distance. */
+/* The last biases the scores by their distance. */
 enum bp_position { BP_POSITION_LEARNED, BP_POSITION_ROPE, BP_POSITION_NONE, BP_POSITION_ALIBI };
 
 /* Heads of keys and values; or one latent vector a token, from which every head's are expanded. */
@@ -91,6 +91,9 @@ struct bp_kind {
 
 #define BP_KINDS_MAX 8
 
+/* The most layers of a model of several kinds. */
+enum { BP_LAYERS_MAX = 65536 };
+
 /* Dimensions as those of a kind. */
 struct bp_model {
     char name[BP_MODEL_NAME_MAX];      /* a label: part of a request, never of a snapshot */
@@ -118,17 +121,16 @@ struct bp_model {
 bool bp_kind_gated(const struct bp_kind *kind); /* the MLP has a gate: SwiGLU, GeGLU */
 bool bp_kind_bias(const struct bp_kind *kind);  /* every linear of the block has one: the form's `bias` */
 
-/* The keys of the transformer form, NULL-terminated. */
-extern const char *const bp_transformer_keys[];
+/* Reads the transformer form; problems are added with their pointers (types, ranges, unknown keys, what must hold
+ * between keys). The label may be absent, as in a snapshot: `name` is "" then. A model of one kind gets the name of the
+ * kind by the importers' rule. Inert keys come out at their defaults: `qkv_bias` beside `bias` says nothing. The kinds
+ * of the layers live in the arena; where memory runs out, problems->out_of_memory. What could not be read comes out as
+ * 0; `*ret` is meaningful only when no problem was added. */
+void bp_model_read(const struct bp_reader *reader, struct bp_arena *arena, struct bp_model *ret);
 
-/* Reads the transformer form, a model of one kind; problems are added with their pointers (types, ranges, unknown keys,
- * h % k, H % h when head_dim is absent). The label may be absent, as in a snapshot: `name` is "" then. `qkv_bias`
- * beside `bias` says nothing. What could not be read comes out as 0; `*ret` is meaningful only when no problem was
- * added. */
-void bp_model_read(const struct bp_reader *reader, struct bp_model *ret);
-
-/* Writes the canonical transformer form of a model that it can express: keys sorted, those at their defaults left out,
- * max_position_embeddings only with learned positions. `with_name` for a request; a snapshot leaves the label out. */
+/* Writes the canonical transformer form: keys sorted, those at their defaults left out, max_position_embeddings only
+ * with learned positions, layers in runs as long as they go. `with_name` for a request; a snapshot leaves the label
+ * out. */
 void bp_model_write(struct bp_writer *writer, const struct bp_model *model, bool with_name);
 
 /* What the transformer form cannot say of the model, the first such thing in words; NULL when the form says it all, and

@@ -82,23 +82,28 @@ struct places {
     uint32_t parameters, output;                                              /* values */
 };
 
-/* A block on its way to a snapshot. */
+/* A snapshot on its way. The arrays have what the blocks before have left in them; entities of the block at hand are
+ * counted from its first, as sets and places hold them. */
 struct emission {
     const struct bp_pass_input *input;
-    const struct bp_block *block;
     const char *rule;
     struct bp_arena *arena;
     const struct bp_id_maker *ids;
     struct bp_distributed_value *values;
+    struct bp_distributed_layer *layers;
     struct bp_distributed_task *tasks;
-    uint32_t n_values, n_tasks;
+    uint32_t n_values, n_layers, n_tasks; /* of the blocks before */
+    const struct bp_block *block;         /* the one at hand, and its place */
+    uint32_t block_place;
+    uint32_t block_values, block_tasks; /* of it, so far */
     struct places at[BP_ROWS_MAX];
     struct set gradient[BP_ROWS_MAX]; /* tasks that make the gradient of the row's output */
     const struct bp_id *operation, *input_value, *output_value, *kv_value; /* of the model snapshot */
     bool failed;                                                           /* memory ran out */
 };
 
-static struct bp_list set_list(struct emission *emission, const struct set *set)
+/* The members of a set, which are entities of the block at hand, by their places among all; `first` is its first. */
+static struct bp_list set_list(struct emission *emission, const struct set *set, uint32_t first)
 {
     uint32_t found[SET_MAX], n = 0;
     for (uint32_t word = 0; word < SET_WORDS; word++)
@@ -106,7 +111,7 @@ static struct bp_list set_list(struct emission *emission, const struct set *set)
             uint32_t bit = 0;
             while (!(bits >> bit & 1))
                 bit++;
-            found[n++] = 64 * word + bit;
+            found[n++] = first + 64 * word + bit;
         }
     uint32_t *at = bp_arena_array(emission->arena, n, sizeof *at);
     if (!at) {
@@ -115,6 +120,16 @@ static struct bp_list set_list(struct emission *emission, const struct set *set)
     }
     memcpy(at, found, n * sizeof *at);
     return (struct bp_list){at, n};
+}
+
+static struct bp_list value_list(struct emission *emission, const struct set *set)
+{
+    return set_list(emission, set, emission->n_values);
+}
+
+static struct bp_list task_list(struct emission *emission, const struct set *set)
+{
+    return set_list(emission, set, emission->n_tasks);
 }
 
 static struct bp_lineage lineage(const struct emission *emission, const struct bp_id *source)
@@ -142,37 +157,51 @@ static const char *join(struct emission *emission, const char *a, const char *b,
 
 /* Values: input, output, then in table order each row's parameters and output. */
 
-static uint32_t add_value(struct emission *emission, const char *role, const struct bp_tensor_shape *shape,
-                          const struct bp_id *source)
+/* Under context parallelism a tensor of the rank's tokens has a dimension of the group's ranks after the batch. */
+static void set_shape(const struct emission *emission, const struct bp_tensor_shape *shape,
+                      struct bp_distributed_value *value)
 {
-    uint32_t place = emission->n_values++;
+    uint64_t cp = emission->input->request->strategy.context_parallel;
+    for (uint32_t i = 0; i < shape->n_dims; i++) {
+        value->shape[value->n_dims] = (uint64_t)shape->size[i];
+        value->sharding[value->n_dims++] = shape->sharding[i];
+        if (i == 0 && cp > 1 && shape->sharding[0] == BP_AXIS_DATA) {
+            value->shape[value->n_dims] = cp;
+            value->sharding[value->n_dims++] = BP_AXIS_CONTEXT;
+        }
+    }
+}
+
+static uint32_t add_value(struct emission *emission, const char *role, const struct bp_tensor_shape *shape,
+                          enum bp_dtype dtype, const struct bp_id *source)
+{
+    uint32_t in_block = emission->block_values++, place = emission->n_values + in_block;
     struct bp_distributed_value *value = &emission->values[place];
     *value = (struct bp_distributed_value){.id = bp_id_make(emission->ids, BP_ENTITY_VALUE, place, role),
                                            .role = role,
-                                           .n_dims = shape->n_dims,
-                                           .dtype = emission->input->request->workload.dtype,
+                                           .block = emission->block_place,
+                                           .dtype = dtype,
                                            .lineage = lineage(emission, source)};
-    for (uint32_t i = 0; i < shape->n_dims; i++) {
-        value->shape[i] = (uint64_t)shape->size[i];
-        value->sharding[i] = shape->sharding[i];
-    }
-    return place;
+    set_shape(emission, shape, value);
+    return in_block;
 }
 
 static void add_values(struct emission *emission)
 {
     const struct bp_block *block = emission->block;
-    add_value(emission, "input", &block->boundary, emission->input_value);
-    add_value(emission, "output", &block->boundary, emission->output_value);
+    const struct bp_workload *workload = &emission->input->request->workload;
+    add_value(emission, "input", &block->boundary, workload->dtype, emission->input_value);
+    add_value(emission, "output", &block->boundary, workload->dtype, emission->output_value);
     for (uint32_t i = 0; i < block->n_rows; i++) {
         const struct bp_row *row = &block->rows[i];
         struct places *at = &emission->at[i];
         at->parameters = at->output = NO_VALUE;
         if (row->parameters)
             at->parameters = add_value(emission, join(emission, row->name, "parameters", ""), &row->parameter_shape,
-                                       emission->operation);
+                                       workload->dtype, emission->operation);
         if (row->forward.has)
             at->output = add_value(emission, join(emission, row->name, "output", ""), &row->output_shape,
+                                   row->writes_kv_cache ? workload->kv_cache_dtype : workload->dtype,
                                    row->writes_kv_cache ? emission->kv_value : emission->operation);
     }
 }
@@ -212,7 +241,7 @@ static struct bp_list row_input_values(struct emission *emission, const struct b
     add_tensor_values(emission, row, 0, &set);
     if (parameters != NO_VALUE)
         set_add(&set, parameters);
-    return set_list(emission, &set);
+    return value_list(emission, &set);
 }
 
 /* Tasks. */
@@ -226,17 +255,20 @@ static struct bp_distributed_task *add_task(struct emission *emission, uint32_t 
     const char *name = inference ? row->name
                                  : join(emission, row->name, bp_phase_names[phase],
                                         collective ? bp_collective_names[work->collective] : "");
-    uint32_t place = *ret_place = emission->n_tasks++;
+    *ret_place = emission->block_tasks++;
+    uint32_t place = emission->n_tasks + *ret_place;
     struct bp_distributed_task *task = &emission->tasks[place];
     *task = (struct bp_distributed_task){
         .id = bp_id_make(emission->ids, BP_ENTITY_TASK, place, name),
         .name = name,
-        .layer = row_place,
+        .block = emission->block_place,
+        .layer = emission->n_layers + row_place,
         .phase = phase,
         .engine = phase == BP_PHASE_OPTIMIZER ? BP_ENGINE_VECTOR : row->engine,
         .kind = collective ? BP_TASK_COLLECTIVE : BP_TASK_COMPUTE,
         .collective = work->collective,
-        .reduces = collective && work->collective != BP_COLLECTIVE_ALL_GATHER,
+        .reduces = work->collective == BP_COLLECTIVE_ALL_REDUCE || work->collective == BP_COLLECTIVE_REDUCE_SCATTER,
+        .axis = collective ? row->axis : BP_AXIS_NONE,
         .work = work->work,
         .lineage = lineage(emission, emission->operation),
     };
@@ -252,7 +284,7 @@ static void forward_values(struct emission *emission, struct bp_distributed_task
     if (row_place == bp_block_last(emission->block) && task->phase == emission->block->forward_phase)
         set_add(&outputs, 1);
     task->inputs = row_input_values(emission, row, emission->at[row_place].parameters);
-    task->outputs = set_list(emission, &outputs);
+    task->outputs = value_list(emission, &outputs);
 }
 
 static void add_forward_tasks(struct emission *emission)
@@ -296,7 +328,7 @@ static struct bp_list operand_values(struct emission *emission, uint32_t row_pla
         set_add(&set, at->output);
     else if (at->parameters != NO_VALUE)
         set_add(&set, at->parameters);
-    return set_list(emission, &set);
+    return value_list(emission, &set);
 }
 
 static void add_backward_tasks(struct emission *emission)
@@ -327,7 +359,7 @@ static void add_optimizer_tasks(struct emission *emission)
         set_add(&parameters, emission->at[i].parameters);
         struct bp_distributed_task *task =
             add_task(emission, i, BP_PHASE_OPTIMIZER, &row->optimizer, &emission->at[i].optimizer);
-        task->inputs = task->outputs = set_list(emission, &parameters);
+        task->inputs = task->outputs = value_list(emission, &parameters);
     }
 }
 
@@ -385,7 +417,7 @@ static void find_gradients(struct emission *emission)
 static void set_dependencies(struct emission *emission, uint32_t task, const struct set *set)
 {
     if (task != NO_TASK)
-        emission->tasks[task].dependencies = set_list(emission, set);
+        emission->tasks[emission->n_tasks + task].dependencies = task_list(emission, set);
 }
 
 static void add_dependencies(struct emission *emission)
@@ -426,25 +458,40 @@ static void add_dependencies(struct emission *emission)
 
 /* The snapshot. */
 
-static const struct bp_distributed_layer *make_layers(struct emission *emission)
+static void add_layers(struct emission *emission)
 {
     const struct bp_block *block = emission->block;
-    struct bp_distributed_layer *layers = bp_arena_array(emission->arena, block->n_rows, sizeof *layers);
-    if (!layers) {
-        emission->failed = true;
-        return NULL;
-    }
     for (uint32_t i = 0; i < block->n_rows; i++) {
         const struct bp_row *row = &block->rows[i];
-        layers[i] = (struct bp_distributed_layer){.name = row->name,
-                                                  .parameters = row->parameters,
-                                                  .activation = row->activation,
-                                                  .output = row->output,
-                                                  .keeps_activation = row->keeps_activation,
-                                                  .keeps_output = row->keeps_output,
-                                                  .owns_activation = row->owns_activation};
+        emission->layers[emission->n_layers + i] =
+            (struct bp_distributed_layer){.name = row->name,
+                                          .block = emission->block_place,
+                                          .parameters = row->parameters,
+                                          .activation = row->activation,
+                                          .output = row->output,
+                                          .keeps_activation = row->keeps_activation,
+                                          .keeps_output = row->keeps_output,
+                                          .owns_activation = row->owns_activation};
     }
-    return layers;
+}
+
+/* One program after those of the blocks before. */
+static void add_block(struct emission *emission, const struct bp_block *block, uint32_t place)
+{
+    emission->block = block;
+    emission->block_place = place;
+    emission->block_values = emission->block_tasks = 0;
+    memset(emission->gradient, 0, sizeof emission->gradient);
+    add_values(emission);
+    add_forward_tasks(emission);
+    add_repeated_tasks(emission);
+    add_backward_tasks(emission);
+    add_optimizer_tasks(emission);
+    add_dependencies(emission);
+    add_layers(emission);
+    emission->n_values += emission->block_values;
+    emission->n_tasks += emission->block_tasks;
+    emission->n_layers += block->n_rows;
 }
 
 static int find_model_entities(struct emission *emission, struct bp_err *err)
@@ -475,50 +522,99 @@ static int check_shapes(const struct bp_block *block, struct bp_err *err)
     return bp_calc_check(&calc, "/model", "a dimension of a tensor", err);
 }
 
-int bp_block_distribute(const struct bp_pass_input *input, const char *rule, const struct bp_block *block,
+/* The mesh: size 1 included; the axes of a context-parallel group and of experts only where there are such. */
+static void set_axes(const struct bp_strategy *strategy, bool training, bool experts, struct bp_distributed_ir *ir)
+{
+    const struct {
+        bool there;
+        struct bp_mesh_axis axis;
+    } axes[BP_MESH_AXES_MAX] = {
+        {true, {BP_AXIS_TENSOR, strategy->tensor_parallel}},
+        {true, {BP_AXIS_PIPELINE, strategy->pipeline_parallel}},
+        {true, {training ? BP_AXIS_DATA : BP_AXIS_REPLICA, training ? strategy->data_parallel : strategy->replicas}},
+        {strategy->context_parallel > 1, {BP_AXIS_CONTEXT, strategy->context_parallel}},
+        {experts, {BP_AXIS_EXPERT, strategy->expert_parallel}},
+        {experts, {BP_AXIS_EXPERT_TENSOR, strategy->expert_tensor_parallel}},
+    };
+    for (size_t i = 0; i < BP_MESH_AXES_MAX; i++)
+        if (axes[i].there)
+            ir->axes[ir->n_axes++] = axes[i].axis;
+}
+
+/* Room for the largest block there can be, as often as there are blocks. */
+static int begin(struct emission *emission, struct bp_err *err)
+{
+    const struct bp_pass_input *input = emission->input;
+    const size_t rows = (size_t)input->n_blocks * BP_ROWS_MAX;
+    emission->ids = bp_id_maker_new(emission->arena, &input->source_digest, &input->fingerprints->distribution);
+    emission->values = bp_arena_array(emission->arena, 2 * (input->n_blocks + rows), sizeof *emission->values);
+    emission->layers = bp_arena_array(emission->arena, rows, sizeof *emission->layers);
+    emission->tasks = bp_arena_array(emission->arena, 5 * rows, sizeof *emission->tasks);
+    if (!emission->ids || !emission->values || !emission->layers || !emission->tasks)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the distributed snapshot");
+    return find_model_entities(emission, err);
+}
+
+static int add_blocks(struct emission *emission, bp_block_rows *rows, struct bp_distributed_block *blocks,
+                      struct bp_memory *ret_memory, struct bp_err *err)
+{
+    const struct bp_pass_input *input = emission->input;
+    struct bp_calc calc = {0};
+    struct bp_block block;
+    for (uint32_t i = 0; i < input->n_blocks; i++) {
+        const struct bp_kind *kind = input->symbols[i].kind;
+        if (rows(input->request, &input->symbols[i], &block, err) < 0 || check_shapes(&block, err) < 0)
+            return -1;
+        add_block(emission, &block, i);
+        blocks[i] = (struct bp_distributed_block){kind->name, kind->layers, block.memory};
+        for (size_t fact = 0; fact < BP_MEMORY_N; fact++)
+            ret_memory->at[fact] = bp_bytes_add(&calc, ret_memory->at[fact], block.memory.at[fact]);
+    }
+    return bp_calc_check(&calc, "/workload", "the memory of the blocks", err);
+}
+
+int bp_block_distribute(const struct bp_pass_input *input, const char *rule, bp_block_rows *rows,
                         struct bp_arena *arena, struct bp_ir *ret, struct bp_err *err)
 {
     const struct bp_request *request = input->request;
-    struct emission emission = {.input = input, .block = block, .rule = rule, .arena = arena};
-    if (check_shapes(block, err) < 0 || find_model_entities(&emission, err) < 0)
-        return -1;
-    emission.ids = bp_id_maker_new(arena, &input->source_digest, &input->fingerprints->distribution);
-    emission.values = bp_arena_array(arena, 2 + 2 * (size_t)block->n_rows, sizeof *emission.values);
-    emission.tasks = bp_arena_array(arena, 5 * (size_t)block->n_rows, sizeof *emission.tasks);
+    struct emission emission = {.input = input, .rule = rule, .arena = arena};
     struct bp_distributed_ir *ir = bp_arena_array(arena, 1, sizeof *ir);
-    if (!emission.ids || !emission.values || !emission.tasks || !ir)
+    struct bp_distributed_block *blocks = bp_arena_array(arena, input->n_blocks, sizeof *blocks);
+    if (!ir || !blocks)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the distributed snapshot");
+    if (begin(&emission, err) < 0 || add_blocks(&emission, rows, blocks, &ir->memory, err) < 0)
+        return -1;
+    if (emission.failed)
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the distributed snapshot");
 
-    add_values(&emission);
-    add_forward_tasks(&emission);
-    add_repeated_tasks(&emission);
-    add_backward_tasks(&emission);
-    add_optimizer_tasks(&emission);
-    add_dependencies(&emission);
-
-    bool training = request->workload.mode == BP_MODE_TRAINING;
-    const struct bp_strategy *strategy = &request->strategy;
+    bool experts = false, latent = false, training = request->workload.mode == BP_MODE_TRAINING;
+    for (uint32_t i = 0; i < input->n_blocks; i++) {
+        experts |= input->symbols[i].kind->num_experts > 0;
+        latent |= input->symbols[i].kind->attention == BP_ATTENTION_LATENT;
+    }
+    bool absorbed = !training && request->workload.phase == BP_DECODE;
     *ir = (struct bp_distributed_ir){
         .parent = input->source_digest,
         .binding = input->fingerprints->distribution,
         .workload_fingerprint = input->fingerprints->workload,
         .strategy_fingerprint = input->fingerprints->strategy,
         .workload = request->workload,
-        .strategy = *strategy,
-        .axes = {{BP_AXIS_TENSOR, strategy->tensor_parallel},
-                 {BP_AXIS_PIPELINE, strategy->pipeline_parallel},
-                 {training ? BP_AXIS_DATA : BP_AXIS_REPLICA, training ? strategy->data_parallel : strategy->replicas}},
-        .n_axes = 3,
+        .strategy = request->strategy,
+        .latent_attention = !latent    ? BP_LATENT_NONE
+                            : absorbed ? BP_LATENT_ABSORBED
+                                       : BP_LATENT_EXPANDED,
+        .balanced_routing = experts,
+        .blocks = blocks,
+        .n_blocks = input->n_blocks,
         .values = emission.values,
         .n_values = emission.n_values,
-        .layers = make_layers(&emission),
-        .n_layers = block->n_rows,
+        .layers = emission.layers,
+        .n_layers = emission.n_layers,
         .tasks = emission.tasks,
         .n_tasks = emission.n_tasks,
-        .memory = block->memory,
+        .memory = ir->memory,
     };
-    if (emission.failed)
-        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the distributed snapshot");
+    set_axes(&request->strategy, training, experts, ir);
     *ret = (struct bp_ir){.stage = BP_STAGE_DISTRIBUTED, .as.distributed = ir};
     return 0;
 }

@@ -73,14 +73,13 @@ struct bp_row_work bp_row_work_bytes(struct bp_calc *calc, bp_u128 operations, b
 struct bp_row_work bp_row_collective(struct bp_calc *calc, const struct bp_symbols *symbols,
                                      enum bp_collective collective, bp_u128 n, bp_u128 ranks);
 
-/* The distributed snapshot of a block. -1: quantity_overflow, out_of_memory, internal. */
-int bp_block_distribute(const struct bp_pass_input *input, const char *rule, const struct bp_block *block,
-                        struct bp_arena *arena, struct bp_ir *ret, struct bp_err *err);
-
 /* The row tables of the block of kind `s->kind`. -1: quantity_overflow, internal. */
-int bp_training_block(const struct bp_request *request, const struct bp_symbols *s, struct bp_block *ret,
-                      struct bp_err *err);
-int bp_inference_block(const struct bp_request *request, const struct bp_symbols *s, struct bp_block *ret,
-                       struct bp_err *err);
+typedef int bp_block_rows(const struct bp_request *request, const struct bp_symbols *s, struct bp_block *ret,
+                          struct bp_err *err);
+bp_block_rows bp_training_block, bp_inference_block;
+
+/* The distributed snapshot: a program of each planned block. -1: quantity_overflow, out_of_memory, internal. */
+int bp_block_distribute(const struct bp_pass_input *input, const char *rule, bp_block_rows *rows,
+                        struct bp_arena *arena, struct bp_ir *ret, struct bp_err *err);
 
 #endif

@@ -148,29 +148,34 @@ static void compare_block(struct bp_gate *gate)
     struct bp_calc calc = {0};
     bp_u128 Y = BP_PROD(&calc, s->b, s->q, s->H), per_norm = model->norm == BP_NORM_LAYERNORM ? 5 : 4;
     bp_u128 rotated = BP_PROD(&calc, s->b, s->q, s->d, bp_add(&calc, s->h_l, s->k_l));
-    bp_u128 per_head =
-        bp_add(&calc, model->kinds[0].qk_norm ? per_norm : 0, model->position == BP_POSITION_ROPE ? 6 : 0);
+    bp_u128 per_head = bp_add(&calc, s->kind->qk_norm ? per_norm : 0, model->position == BP_POSITION_ROPE ? 6 : 0);
     bp_u128 products = BP_SUM(&calc, qkv_operations(s, &calc), core_operations(s, &calc),
                               BP_PROD(&calc, 2, Y, s->d, s->h_l), mlp_operations(s, &calc));
     bp_u128 f = bp_div(&calc, BP_PROD(&calc, s->b, s->q, s->F), s->t);
     bp_u128 rest = BP_SUM(&calc, BP_PROD(&calc, 2, per_norm, Y), bp_mul(&calc, per_head, rotated),
-                          bp_mul(&calc, activation[model->kinds[0].activation], f), bp_mul(&calc, 2, Y));
+                          bp_mul(&calc, activation[s->kind->activation], f), bp_mul(&calc, 2, Y));
     bp_u128 reductions = bp_mul(&calc, 2, bp_div(&calc, bp_mul(&calc, Y, s->t - 1), s->t));
     expect(gate, &calc, NULL, BP_SUM(&calc, products, rest, reductions));
+}
+
+static bp_u128 cache_bytes(const struct bp_gate *gate)
+{
+    return bp_dtype_bytes(gate->request->workload.kv_cache_dtype);
 }
 
 static void compare_kv_cache(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
-    bp_law_memory(gate, BP_MEMORY_KV_CACHE, &calc, BP_PROD(&calc, 2, s->b, s->c, bp_div(&calc, s->H, s->t), s->e));
+    bp_law_memory(gate, BP_MEMORY_KV_CACHE, &calc,
+                  BP_PROD(&calc, 2, s->b, s->c, bp_div(&calc, s->H, s->t), cache_bytes(gate)));
 }
 
 static void compare_kv_cache_grouped(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
-    bp_law_memory(gate, BP_MEMORY_KV_CACHE, &calc, BP_PROD(&calc, 2, s->b, s->c, s->d, s->k_l, s->e));
+    bp_law_memory(gate, BP_MEMORY_KV_CACHE, &calc, BP_PROD(&calc, 2, s->b, s->c, s->d, s->k_l, cache_bytes(gate)));
 }
 
 static bp_u128 workspace(const struct bp_symbols *s, struct bp_calc *calc, bp_u128 qkv_width)
@@ -183,9 +188,14 @@ static bp_u128 workspace(const struct bp_symbols *s, struct bp_calc *calc, bp_u1
     return bp_mul(calc, s->e, bp_add(calc, bp_mul(calc, bq, s->H), largest));
 }
 
+static bool has_dense_workspace(const struct bp_gate *gate)
+{
+    return bp_law_heads(gate) && bp_law_dense_mlp(gate);
+}
+
 static bool has_plain_workspace(const struct bp_gate *gate)
 {
-    return gate->symbols->heads_are_plain && !gate->symbols->gated;
+    return has_dense_workspace(gate) && gate->symbols->heads_are_plain && !gate->symbols->gated;
 }
 
 static void compare_workspace(struct bp_gate *gate)
@@ -203,17 +213,37 @@ static void compare_workspace_grouped(struct bp_gate *gate)
     bp_law_memory(gate, BP_MEMORY_WORKSPACE, &calc, workspace(s, &calc, r));
 }
 
+static bool has_plain_scores(const struct bp_gate *gate)
+{
+    const struct bp_kind *kind = gate->symbols->kind;
+    return bp_law_heads(gate) && !kind->soft_cap && !kind->sinks && gate->request->model.position != BP_POSITION_ALIBI;
+}
+
+static bool has_plain_heads_and_scores(const struct bp_gate *gate)
+{
+    return has_plain_scores(gate) && gate->symbols->heads_are_plain;
+}
+
+/* The closed form of the whole block rotates whole heads. */
+static bool is_plain(const struct bp_gate *gate)
+{
+    const struct bp_kind *kind = gate->symbols->kind;
+    bool rope = gate->request->model.position == BP_POSITION_ROPE;
+    return bp_law_plain_block(gate) && kind->rotary_dim == (rope ? kind->head_dim : 0);
+}
+
 static const struct bp_law laws[] = {
     {"law.qkv", "W_{\\mathrm{QKV}} = \\frac{6bqH^2}{t}", "k = h, d = H/h",
      "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_plain_heads, compare_qkv},
-    {"law.qkv_grouped", "W_{\\mathrm{QKV}} = 2bqHd(h_l + 2k_l)", "every block", "docs/formulas.md, attention.qkv",
-     bp_law_always, compare_qkv_grouped},
+    {"law.qkv_grouped", "W_{\\mathrm{QKV}} = 2bqHd(h_l + 2k_l)", "attention by heads",
+     "docs/formulas.md, attention.qkv", bp_law_heads, compare_qkv_grouped},
     {"law.attention", "W_{\\mathrm{attention}} = \\frac{4bqcH}{t} + 5b\\frac{h}{t}qc", "k = h, d = H/h",
-     "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_plain_heads, compare_core},
-    {"law.attention_heads", "W_{\\mathrm{attention}} = b h_l q c\\,(4d + 5)", "every block",
-     "docs/formulas.md, attention.core", bp_law_always, compare_core_heads},
-    {"law.attention_output", "W_{\\mathrm{out}} = \\frac{2bqHhd}{t}", "every block",
-     "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_always, compare_output},
+     "Vaswani et al., section 3.2; Shoeybi et al., section 3", has_plain_heads_and_scores, compare_core},
+    {"law.attention_heads", "W_{\\mathrm{attention}} = b h_l q c\\,(4d + 5)",
+     "attention by heads, nothing done to the scores", "docs/formulas.md, attention.core", has_plain_scores,
+     compare_core_heads},
+    {"law.attention_output", "W_{\\mathrm{out}} = \\frac{2bqHhd}{t}", "attention by heads",
+     "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_heads, compare_output},
     {"law.mlp", "W_{\\mathrm{MLP}} = \\frac{4bqHF}{t}", "two-matrix MLP",
      "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_two_matrix_mlp, compare_mlp},
     {"law.mlp_gated", "W_{\\mathrm{MLP}} = \\frac{6bqHF}{t}", "gated MLP", "docs/formulas.md, laws", bp_law_gated_mlp,
@@ -221,20 +251,22 @@ static const struct bp_law laws[] = {
     {"law.exact_work",
      "\\sum_i F_i = W_{\\mathrm{QKV}} + W_{\\mathrm{attention}} + W_{\\mathrm{out}} + W_{\\mathrm{MLP}} + "
      "(2\\nu + 2)Y + n(\\nu[\\mathrm{qk\\_norm}] + 6[\\mathrm{rope}]) + \\alpha f + 2Y\\frac{t-1}{t}",
-     "every block", "docs/formulas.md, inference block", bp_law_always, compare_block},
-    {"law.kv_cache", "C_{\\mathrm{KV}} = 2bc\\frac{H}{t}e", "k = h, d = H/h",
+     "a plain block", "docs/formulas.md, inference block", is_plain, compare_block},
+    {"law.kv_cache", "C_{\\mathrm{KV}} = 2bc\\frac{H}{t}e_{\\mathrm{kv}}", "k = h, d = H/h",
      "Vaswani et al., section 3.2; Shoeybi et al., section 3", bp_law_plain_heads, compare_kv_cache},
-    {"law.kv_cache_grouped", "C_{\\mathrm{KV}} = 2bcdk_l\\,e", "every block", "docs/formulas.md, inference block",
-     bp_law_always, compare_kv_cache_grouped},
+    {"law.kv_cache_grouped", "C_{\\mathrm{KV}} = 2bcdk_l\\,e_{\\mathrm{kv}}", "attention by heads",
+     "docs/formulas.md, inference block", bp_law_heads, compare_kv_cache_grouped},
     {"law.workspace",
      "C_{\\mathrm{workspace}} = D + e\\max\\left(3bq\\frac{H}{t}, b\\frac{h}{t}qc, bq\\frac{F}{t}\\right)",
      "k = h, d = H/h, two-matrix MLP", "docs/formulas.md, inference block", has_plain_workspace, compare_workspace},
-    {"law.workspace_grouped", "C_{\\mathrm{workspace}} = D + e\\max(bqr, s, f \\text{ or } 2f)", "every block",
-     "docs/formulas.md, inference block", bp_law_always, compare_workspace_grouped},
+    {"law.workspace_grouped", "C_{\\mathrm{workspace}} = D + e\\max(bqr, s, f \\text{ or } 2f)",
+     "attention by heads, a dense MLP", "docs/formulas.md, inference block", has_dense_workspace,
+     compare_workspace_grouped},
 };
-static const struct bp_law_group own_laws = BP_GROUP(laws);
+static const struct bp_law_group own_laws = BP_BLOCK_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_collective_laws, &bp_parameter_laws};
-static const struct bp_check_group *const checks[] = {&bp_distributed_checks, &bp_distribute_checks, &bp_replay_checks};
+static const struct bp_check_group *const checks[] = {&bp_distributed_checks, &bp_program_checks, &bp_distribute_checks,
+                                                      &bp_distribute_block_checks, &bp_replay_checks};
 
 static bool applies(const struct bp_request *request)
 {
@@ -243,10 +275,7 @@ static bool applies(const struct bp_request *request)
 
 static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct bp_ir *ret, struct bp_err *err)
 {
-    struct bp_block block;
-    if (bp_inference_block(input->request, input->symbols, &block, err) < 0)
-        return -1;
-    return bp_block_distribute(input, RULE, &block, arena, ret, err);
+    return bp_block_distribute(input, RULE, bp_inference_block, arena, ret, err);
 }
 
 const struct bp_pass bp_distribute_transformer_inference = {

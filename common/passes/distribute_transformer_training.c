@@ -133,14 +133,14 @@ static void compare_attention_matmul(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
-    expect_forward(gate, &calc, matmul_rows, bp_div(&calc, BP_PROD(&calc, 4, s->B, s->S, s->S, s->H), s->t));
+    expect_forward(gate, &calc, matmul_rows, bp_div(&calc, BP_PROD(&calc, 4, s->B, s->S, s->S_c, s->H), s->t));
 }
 
 static void compare_attention_matmul_heads(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
-    expect_forward(gate, &calc, matmul_rows, BP_PROD(&calc, 4, s->B, s->S, s->S, s->h_l, s->d));
+    expect_forward(gate, &calc, matmul_rows, BP_PROD(&calc, 4, s->B, s->S, s->S_c, s->h_l, s->d));
 }
 
 static void compare_attention_output(struct bp_gate *gate)
@@ -173,7 +173,7 @@ static void compare_backward(struct bp_gate *gate)
 static void compare_recompute(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
-    const struct bp_kind *kind = &gate->request->model.kinds[0];
+    const struct bp_kind *kind = gate->symbols->kind;
     const struct bp_strategy *strategy = &gate->request->strategy;
     struct bp_calc calc = {0};
     bp_u128 again = bp_add(&calc, bp_law_operations(gate, &calc, NULL, BP_PHASE_RECOMPUTE),
@@ -210,7 +210,7 @@ static void compare_vector_work(struct bp_gate *gate)
                                     softmax = {5, 8, 0}, dropout = {1, 1, 0}, residual = {1, 0, 0}, fork = {0, 1, 0};
     const struct bp_symbols *s = gate->symbols;
     const struct bp_model *model = &gate->request->model;
-    const struct bp_kind *kind = &model->kinds[0];
+    const struct bp_kind *kind = s->kind;
     struct bp_calc calc = {0};
     bp_u128 n = BP_PROD(&calc, s->B, s->h_l, s->S, s->S), Xs2 = bp_mul(&calc, 2, s->Xs);
     bp_u128 heads = BP_PROD(&calc, s->B, s->S, s->d, bp_add(&calc, s->h_l, s->k_l));
@@ -249,11 +249,16 @@ static bool keeps_rows(const struct bp_gate *gate)
     return gate->request->strategy.recompute != BP_RECOMPUTE_FULL;
 }
 
-/* For any dense block: what Korthikanti et al. sum up in section 4.1, in the sizes of this model. */
+static bool keeps_plain_rows(const struct bp_gate *gate)
+{
+    return bp_law_plain_block(gate) && keeps_rows(gate);
+}
+
+/* For any plain block: what Korthikanti et al. sum up in section 4.1, in the sizes of this model. */
 static void compare_stored(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
-    const struct bp_kind *kind = &gate->request->model.kinds[0];
+    const struct bp_kind *kind = gate->symbols->kind;
     const struct bp_strategy *strategy = &gate->request->strategy;
     struct bp_calc calc = {0};
     bp_u128 BS = bp_mul(&calc, s->B, s->S), n = BP_PROD(&calc, s->B, s->h_l, s->S, s->S);
@@ -273,9 +278,10 @@ static void compare_stored(struct bp_gate *gate)
 static bool is_korthikanti(const struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
-    const struct bp_kind *kind = &gate->request->model.kinds[0];
-    return keeps_rows(gate) && s->e == 2 && s->heads_are_plain && s->F == 4 * s->H && !s->gated && !kind->qk_norm &&
-           !gate->request->strategy.recompute_activation && kind->hidden_dropout == kind->attention_dropout;
+    const struct bp_kind *kind = gate->symbols->kind;
+    return keeps_plain_rows(gate) && s->e == 2 && s->heads_are_plain && s->F == 4 * s->H && !s->gated &&
+           !kind->qk_norm && !gate->request->strategy.recompute_activation &&
+           kind->hidden_dropout == kind->attention_dropout;
 }
 
 static void compare_korthikanti(struct bp_gate *gate)
@@ -291,8 +297,7 @@ static void compare_korthikanti(struct bp_gate *gate)
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
     int form = !s->sequence_parallel ? TENSOR : s->gathers_again ? SEQUENCE : SEQUENCE_GATHERED;
-    bool dropout = gate->request->model.kinds[0].hidden_dropout,
-         core = gate->request->strategy.recompute == BP_RECOMPUTE_NONE;
+    bool dropout = s->kind->hidden_dropout, core = gate->request->strategy.recompute == BP_RECOMPUTE_NONE;
     bp_u128 scores = bp_div(&calc, BP_PROD(&calc, s->X, s->h, s->S), bp_mul(&calc, s->H, s->t));
     bp_u128 stored = BP_SUM(&calc, bp_mul(&calc, coefficients[form][dropout].whole, s->X),
                             bp_div(&calc, bp_mul(&calc, coefficients[form][dropout].over_t, s->X), s->t),
@@ -327,21 +332,21 @@ static bool is_replicated(const struct bp_gate *gate)
 static bool is_evenly_sharded(const struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = gate->target.as.distributed;
-    bool even = is_mixed_precision(gate, 1);
-    for (uint32_t i = 0; even && i < ir->n_layers; i++)
+    bool even = is_mixed_precision(gate, 1) && bp_law_dense_mlp(gate);
+    for (uint32_t i = gate->at.layers.first; even && i < gate->at.layers.end; i++)
         even = ir->layers[i].parameters % gate->symbols->dp == 0;
     return even;
 }
 
 static void compare_model_state(struct bp_gate *gate, bp_u128 dp)
 {
-    const struct bp_bytes *memory = gate->target.as.distributed->memory.at;
+    const struct bp_bytes *memory = gate->target.as.distributed->blocks[gate->block].memory.at;
     struct bp_calc calc = {0};
     bp_u128 state =
         BP_SUM(&calc, memory[BP_MEMORY_WEIGHTS].n, memory[BP_MEMORY_GRADIENTS].n, memory[BP_MEMORY_OPTIMIZER].n);
     bp_u128 per_parameter = bp_add(&calc, bp_mul(&calc, 6, dp), 12);
-    bp_gate_equal(gate, "/memory", &calc, bp_mul(&calc, per_parameter, bp_law_parameters(gate, &calc)),
-                  bp_mul(&calc, dp, state));
+    bp_gate_equal(gate, bp_gate_path(gate, "/blocks/%u/memory", gate->block), &calc,
+                  bp_mul(&calc, per_parameter, bp_law_parameters(gate, &calc)), bp_mul(&calc, dp, state));
 }
 
 static void compare_replicated_state(struct bp_gate *gate)
@@ -357,14 +362,14 @@ static void compare_sharded_state(struct bp_gate *gate)
 static const struct bp_law laws[] = {
     {"law.qkv", "W_{\\mathrm{QKV}} = \\frac{6BSH^2}{t}", "k = h, d = H/h", "Shoeybi et al., section 3",
      bp_law_plain_heads, compare_qkv},
-    {"law.qkv_grouped", "W_{\\mathrm{QKV}} = 2BSHd(h_l + 2k_l)", "every block", "docs/formulas.md, laws", bp_law_always,
-     compare_qkv_grouped},
+    {"law.qkv_grouped", "W_{\\mathrm{QKV}} = 2BSHd(h_l + 2k_l)", "attention by heads", "docs/formulas.md, laws",
+     bp_law_heads, compare_qkv_grouped},
     {"law.attention_matmul", "W_{\\mathrm{attn\\,matmul}} = \\frac{4BS^2H}{t}", "k = h, d = H/h",
      "Shoeybi et al., section 3", bp_law_plain_heads, compare_attention_matmul},
-    {"law.attention_matmul_heads", "W_{\\mathrm{attn\\,matmul}} = 4BS^2h_l d", "every block",
-     "docs/formulas.md, rows 8, 11", bp_law_always, compare_attention_matmul_heads},
-    {"law.attention_output", "W_{\\mathrm{out}} = 2BSh_l d H", "every block", "docs/formulas.md, row 12", bp_law_always,
-     compare_attention_output},
+    {"law.attention_matmul_heads", "W_{\\mathrm{attn\\,matmul}} = 4BS^2h_l d", "attention by heads",
+     "docs/formulas.md, rows 8, 11", bp_law_heads, compare_attention_matmul_heads},
+    {"law.attention_output", "W_{\\mathrm{out}} = 2BSh_l d H", "attention by heads", "docs/formulas.md, row 12",
+     bp_law_heads, compare_attention_output},
     {"law.mlp", "W_{\\mathrm{MLP}} = \\frac{4BSHF}{t}", "two-matrix MLP", "Shoeybi et al., section 3",
      bp_law_two_matrix_mlp, compare_mlp},
     {"law.mlp_gated", "W_{\\mathrm{MLP}} = \\frac{6BSHF}{t}", "gated MLP", "docs/formulas.md, laws", bp_law_gated_mlp,
@@ -374,16 +379,17 @@ static const struct bp_law laws[] = {
     {"law.vector_work",
      "\\sum_{\\mathrm{vector}} F = \\sum_{\\mathrm{kind}} (f, b, w)_{\\mathrm{kind}} \\cdot n_{\\mathrm{kind}} \\text{ "
      "forward, for activation and for weight gradients}",
-     "every block", "docs/formulas.md, row kinds", bp_law_always, compare_vector_work},
+     "a plain block", "docs/formulas.md, row kinds", bp_law_plain_block, compare_vector_work},
     {"law.recompute",
      "W_{\\mathrm{again}} = W_{\\mathrm{fwd}} \\text{ full},\\ n(2d + 5 + [\\mathrm{dropout}]) \\text{ selective},\\ "
      "\\text{plus the MLP activation where asked}",
-     "every strategy", "Korthikanti et al., section 5", bp_law_always, compare_recompute},
+     "a plain block", "Korthikanti et al., section 5", bp_law_plain_block, compare_recompute},
     {"law.stored_activations",
      "C_{\\mathrm{act}} = e\\bigl(2X_s + 2\\hat X + BSd(\\kappa(h_l + k_l) + k_l + h_l) + BS\\mu F/t + \\delta "
      "n\\bigr) + "
      "\\mathrm{masks}",
-     "no full recomputation", "Korthikanti et al., section 4.1, in this model's sizes", keeps_rows, compare_stored},
+     "a plain block, no full recomputation", "Korthikanti et al., section 4.1, in this model's sizes", keeps_plain_rows,
+     compare_stored},
     {"law.korthikanti",
      "C_{\\mathrm{act}} = sbh\\left(10 + \\frac{24}{t} + 5\\frac{aS}{Ht}\\right) \\text{ and its sequence-parallel, "
      "selective and dropout-free forms}",
@@ -397,12 +403,13 @@ static const struct bp_law laws[] = {
      "Megatron-LM, distributed optimizer documentation; Rajbhandari et al., section 3.1", is_replicated,
      compare_replicated_state},
     {"law.state_sharded", "\\mathrm{weights} + \\mathrm{gradients} + \\mathrm{state} = (6 + 12/dp) \\sum P",
-     "two-byte elements, fp32 gradients, ZeRO stage 1, dp divides each row", "Rajbhandari et al., section 5",
-     is_evenly_sharded, compare_sharded_state},
+     "two-byte elements, fp32 gradients, ZeRO stage 1, dp divides each row, a dense MLP",
+     "Rajbhandari et al., section 5", is_evenly_sharded, compare_sharded_state},
 };
-static const struct bp_law_group own_laws = BP_GROUP(laws);
+static const struct bp_law_group own_laws = BP_BLOCK_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_collective_laws, &bp_parameter_laws};
-static const struct bp_check_group *const checks[] = {&bp_distributed_checks, &bp_distribute_checks, &bp_replay_checks};
+static const struct bp_check_group *const checks[] = {&bp_distributed_checks, &bp_program_checks, &bp_distribute_checks,
+                                                      &bp_distribute_block_checks, &bp_replay_checks};
 
 static bool applies(const struct bp_request *request)
 {
@@ -411,10 +418,7 @@ static bool applies(const struct bp_request *request)
 
 static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct bp_ir *ret, struct bp_err *err)
 {
-    struct bp_block block;
-    if (bp_training_block(input->request, input->symbols, &block, err) < 0)
-        return -1;
-    return bp_block_distribute(input, RULE, &block, arena, ret, err);
+    return bp_block_distribute(input, RULE, bp_training_block, arena, ret, err);
 }
 
 const struct bp_pass bp_distribute_transformer_training = {

@@ -24,7 +24,8 @@ struct bp_pass_input {
     struct bp_digest source_digest;
     const struct bp_request *request;
     const struct bp_fingerprints *fingerprints;
-    const struct bp_symbols *symbols;
+    const struct bp_symbols *symbols; /* of each planned block */
+    uint32_t n_blocks;
 };
 
 struct bp_pass {

@@ -91,7 +91,7 @@ static const struct bp_law laws[] = {
 };
 static const struct bp_law_group own_laws = BP_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_conservation_laws};
-static const struct bp_check_group *const checks[] = {&bp_portable_checks, &bp_plan_checks};
+static const struct bp_check_group *const checks[] = {&bp_portable_checks, &bp_plan_checks, &bp_plan_block_checks};
 
 static bool applies(const struct bp_request *request)
 {

@@ -14,6 +14,8 @@ struct planning {
     struct bp_portable_task *tasks;
     struct bp_portable_buffer *buffers;
     uint32_t n_buffers;
+    const struct bp_distributed_block *block; /* the one at hand, and where its entities stand */
+    struct bp_distributed_program at;
     bool failed; /* memory ran out */
 };
 
@@ -34,8 +36,16 @@ static bool lists(const struct bp_list *list, uint32_t member)
     return false;
 }
 
-/* The values of the block's boundary, by their place in the distributed snapshot. */
-enum { INPUT_VALUE = 0, OUTPUT_VALUE = 1 };
+/* The values of the block's boundary are its first. */
+static uint32_t input_value(const struct planning *planning)
+{
+    return planning->at.values.first;
+}
+
+static uint32_t output_value(const struct planning *planning)
+{
+    return planning->at.values.first + 1;
+}
 
 static bool is_forward(const struct bp_distributed_task *task)
 {
@@ -52,15 +62,13 @@ static const struct bp_distributed_layer *layer_of(const struct planning *planni
 
 static enum use use_input(const struct planning *planning, const struct bp_distributed_task *task)
 {
-    (void)planning;
-    bool reads = is_forward(task) || task->phase == BP_PHASE_RECOMPUTE;
-    return reads && lists(&task->inputs, INPUT_VALUE) ? READ : UNUSED;
+    bool again = task->phase == BP_PHASE_RECOMPUTE || task->phase == BP_PHASE_RECOMMUNICATION;
+    return (is_forward(task) || again) && lists(&task->inputs, input_value(planning)) ? READ : UNUSED;
 }
 
 static enum use use_output(const struct planning *planning, const struct bp_distributed_task *task)
 {
-    (void)planning;
-    return lists(&task->outputs, OUTPUT_VALUE) ? WRITE : UNUSED;
+    return lists(&task->outputs, output_value(planning)) ? WRITE : UNUSED;
 }
 
 static enum use use_weights(const struct planning *planning, const struct bp_distributed_task *task)
@@ -85,9 +93,9 @@ static enum use use_optimizer_state(const struct planning *planning, const struc
 /* Under full recomputation the block's input is all that is kept. */
 static enum use use_checkpoint(const struct planning *planning, const struct bp_distributed_task *task)
 {
-    if (task == &planning->source->tasks[0])
+    if (task == &planning->source->tasks[planning->at.tasks.first])
         return WRITE;
-    return !is_forward(task) && lists(&task->inputs, INPUT_VALUE) ? READ : UNUSED;
+    return !is_forward(task) && lists(&task->inputs, input_value(planning)) ? READ : UNUSED;
 }
 
 static enum use use_stored(const struct planning *planning, const struct bp_distributed_task *task)
@@ -139,20 +147,17 @@ static const struct buffer_rule {
 static bp_u128 boundary_bytes(const struct planning *planning, struct bp_calc *calc)
 {
     const struct bp_distributed_ir *source = planning->source;
-    const struct bp_distributed_value *value = &source->values[INPUT_VALUE];
+    const struct bp_distributed_value *value = &source->values[input_value(planning)];
     bp_u128 bytes = bp_dtype_bytes(value->dtype);
-    for (uint32_t i = 0; i < value->n_dims; i++) {
-        bytes = bp_mul(calc, bytes, value->shape[i]);
-        for (uint32_t j = 0; j < source->n_axes; j++)
-            if (source->axes[j].axis == value->sharding[i])
-                bytes = bp_div(calc, bytes, source->axes[j].size);
-    }
+    for (uint32_t i = 0; i < value->n_dims; i++)
+        bytes =
+            bp_div(calc, bp_mul(calc, bytes, value->shape[i]), bp_distributed_axis_size(source, value->sharding[i]));
     return bytes;
 }
 
 static bp_u128 buffer_bytes(const struct planning *planning, enum bp_buffer_role role, struct bp_calc *calc)
 {
-    const struct bp_bytes *memory = planning->source->memory.at;
+    const struct bp_bytes *memory = planning->block->memory.at;
     if (buffer_rules[role].fact == BP_MEMORY_N)
         return boundary_bytes(planning, calc);
     bp_u128 bytes = memory[buffer_rules[role].fact].n;
@@ -170,9 +175,9 @@ static bool holds_value(const struct planning *planning, enum bp_buffer_role rol
     switch (role) {
     case BP_BUFFER_INPUT:
     case BP_BUFFER_ACTIVATION_CHECKPOINT:
-        return value == INPUT_VALUE;
+        return value == input_value(planning);
     case BP_BUFFER_OUTPUT:
-        return value == OUTPUT_VALUE;
+        return value == output_value(planning);
     case BP_BUFFER_WEIGHTS: {
         const char *name = planning->source->values[value].role;
         size_t n = strlen(name);
@@ -187,11 +192,12 @@ static struct bp_lineage buffer_lineage(struct planning *planning, enum bp_buffe
                                         const struct bp_list *producers)
 {
     const struct bp_distributed_ir *source = planning->source;
-    struct bp_id *sources = list_memory(planning, (size_t)source->n_values + producers->n, sizeof *sources);
+    const struct bp_span values = planning->at.values;
+    struct bp_id *sources = list_memory(planning, values.end - values.first + producers->n, sizeof *sources);
     uint32_t n = 0;
     if (!sources)
         return (struct bp_lineage){0};
-    for (uint32_t i = 0; i < source->n_values; i++)
+    for (uint32_t i = values.first; i < values.end; i++)
         if (holds_value(planning, role, i))
             sources[n++] = source->values[i].id;
     for (uint32_t i = 0; n == 0 && i < producers->n; i++)
@@ -202,16 +208,17 @@ static struct bp_lineage buffer_lineage(struct planning *planning, enum bp_buffe
 static struct bp_list tasks_that(struct planning *planning, enum bp_buffer_role role, enum use what)
 {
     const struct bp_distributed_ir *source = planning->source;
-    uint32_t *at = list_memory(planning, source->n_tasks, sizeof *at), n = 0;
+    const struct bp_span tasks = planning->at.tasks;
+    uint32_t *at = list_memory(planning, tasks.end - tasks.first, sizeof *at), n = 0;
     if (!at)
         return (struct bp_list){0};
-    for (uint32_t i = 0; i < source->n_tasks; i++)
+    for (uint32_t i = tasks.first; i < tasks.end; i++)
         if (buffer_rules[role].use(planning, &source->tasks[i]) & what)
             at[n++] = i;
     return (struct bp_list){at, n};
 }
 
-static void add_buffers(struct planning *planning, struct bp_calc *calc)
+static void add_block_buffers(struct planning *planning, struct bp_calc *calc)
 {
     for (enum bp_buffer_role role = 0; role < BP_BUFFER_ROLE_N; role++) {
         struct bp_bytes size = bp_bytes(calc, buffer_bytes(planning, role, calc));
@@ -222,6 +229,7 @@ static void add_buffers(struct planning *planning, struct bp_calc *calc)
         planning->buffers[place] = (struct bp_portable_buffer){
             .id = bp_id_make(planning->ids, BP_ENTITY_BUFFER, place, bp_buffer_role_names[role]),
             .role = role,
+            .block = planning->block->name,
             .storage = bp_buffer_role_storage[role],
             .size = size,
             .alignment = 16,
@@ -230,6 +238,20 @@ static void add_buffers(struct planning *planning, struct bp_calc *calc)
             .lineage = buffer_lineage(planning, role, &producers),
         };
     }
+}
+
+/* Each block has its own, block after block. A source that was altered may lack a block's input and output. */
+static int add_buffers(struct planning *planning, struct bp_calc *calc, struct bp_err *err)
+{
+    for (uint32_t i = 0; i < planning->source->n_blocks; i++) {
+        planning->block = &planning->source->blocks[i];
+        planning->at = bp_distributed_program_of(planning->source, i);
+        if (planning->at.values.end - planning->at.values.first < 2)
+            return bp_fail(err, BP_E_structure_violated, "/values", "the block %s lacks its input or its output",
+                           planning->block->name);
+        add_block_buffers(planning, calc);
+    }
+    return 0;
 }
 
 /* Capabilities, and the implementations that would do. */
@@ -264,6 +286,7 @@ static void add_tasks(struct planning *planning, struct bp_calc *calc)
             .id = bp_id_make(planning->ids, BP_ENTITY_TASK, i, task->name),
             .name = task->name,
             .layer = layer_of(planning, task)->name,
+            .block = source->blocks[task->block].name,
             .phase = task->phase,
             .engine = task->engine,
             .kind = task->kind,
@@ -312,12 +335,13 @@ int bp_portable_block(const struct bp_pass_input *input, const char *rule, struc
     struct bp_calc calc = {0};
     planning.ids = bp_id_maker_new(arena, &input->source_digest, NULL);
     planning.tasks = list_memory(&planning, source->n_tasks, sizeof *planning.tasks);
-    planning.buffers = list_memory(&planning, BP_BUFFER_ROLE_N, sizeof *planning.buffers);
+    planning.buffers = list_memory(&planning, (size_t)source->n_blocks * BP_BUFFER_ROLE_N, sizeof *planning.buffers);
     struct bp_portable_ir *ir = list_memory(&planning, 1, sizeof *ir);
     if (!planning.ids || planning.failed)
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the portable plan");
     add_tasks(&planning, &calc);
-    add_buffers(&planning, &calc);
+    if (add_buffers(&planning, &calc, err) < 0)
+        return -1;
     add_uses(&planning);
     if (planning.failed)
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the portable plan");

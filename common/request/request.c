@@ -397,6 +397,14 @@ void bp_strategy_normalise(struct bp_strategy *strategy)
     }
 }
 
+/* What the passes do not expand yet, where nothing else is wrong. */
+static void refuse_unplanned(const struct bp_request *request, struct bp_problems *problems)
+{
+    const char *beyond = bp_model_beyond_form(&request->model);
+    if (beyond && bp_problems_none(problems))
+        bp_problems_add(problems, BP_E_unsupported_feature, "/model", "%s is not planned", beyond);
+}
+
 static int request_read(const json_t *body, bool job, struct bp_arena *arena, struct bp_problems *problems,
                         struct bp_request *ret, struct bp_strategy *ret_said, struct bp_config *ret_config)
 {
@@ -416,6 +424,8 @@ static int request_read(const json_t *body, bool job, struct bp_arena *arena, st
     read_target(&reader, &request);
     read_deployment(&reader, &request);
     bp_request_check(&request, config.position_offset, problems);
+    if (!job)
+        refuse_unplanned(&request, problems);
     if (problems->out_of_memory)
         return -1;
     *ret_said = request.strategy;

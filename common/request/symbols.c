@@ -1,5 +1,7 @@
 #include "common/request/symbols.h"
 
+#include <string.h>
+
 static void bind_training(const struct bp_workload *workload, const struct bp_strategy *strategy, struct bp_calc *calc,
                           struct bp_symbols *symbols)
 {
@@ -91,5 +93,26 @@ int bp_symbols_of(const struct bp_model *model, uint32_t kind_place, const struc
     if (bp_calc_check(&calc, "/workload", "the number of elements of an activation", err))
         return -1;
     *ret = symbols;
+    return 0;
+}
+
+static bool is_planned(const struct bp_workload *workload, const struct bp_kind *kind)
+{
+    for (uint32_t i = 0; i < workload->n_block_kinds; i++)
+        if (strcmp(workload->block_kinds[i], kind->name) == 0)
+            return true;
+    return workload->n_block_kinds == 0;
+}
+
+int bp_symbols_of_blocks(const struct bp_request *request, struct bp_symbols ret[BP_KINDS_MAX], uint32_t *ret_n,
+                         struct bp_err *err)
+{
+    const struct bp_model *model = &request->model;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < model->n_kinds; i++)
+        if (is_planned(&request->workload, &model->kinds[i]) &&
+            bp_symbols_of(model, i, &request->workload, &request->strategy, &ret[n++], err) < 0)
+            return -1;
+    *ret_n = n;
     return 0;
 }

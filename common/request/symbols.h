@@ -35,4 +35,8 @@ struct bp_symbols {
 int bp_symbols_of(const struct bp_model *model, uint32_t kind, const struct bp_workload *workload,
                   const struct bp_strategy *strategy, struct bp_symbols *ret, struct bp_err *err);
 
+/* The symbols of every block that a request plans (workload.block_kinds), in the model's order; how many there are. */
+int bp_symbols_of_blocks(const struct bp_request *request, struct bp_symbols ret[BP_KINDS_MAX], uint32_t *ret_n,
+                         struct bp_err *err);
+
 #endif

@@ -2,6 +2,7 @@
 #ifndef BP_HTTP_CALL_H
 #define BP_HTTP_CALL_H
 
+#include "daemon/http/head.h"
 #include "daemon/http/target.h"
 #include "daemon/service/service.h"
 
@@ -16,8 +17,9 @@ struct bp_call {
     const char *captures[BP_CAPTURES_MAX]; /* the segments that stand for {names} of the route, decoded */
     const char *body;
     size_t n_body;
-    bool is_encoded;                                   /* the body is in a content coding */
-    const char *content_type, *prefer, *if_none_match; /* borrowed; NULL when absent */
+    bool is_encoded;                          /* the body is in a content coding */
+    const char *content_type, *if_none_match; /* borrowed; NULL when absent */
+    struct bp_preferences preferences;
     struct bp_waiter waiter;
 };
 

@@ -1,6 +1,7 @@
 #include "daemon/http/connections.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -50,19 +51,23 @@ static uint64_t mark_of(const struct bp_connection *connection)
     return (uint64_t)(uint32_t)connection->fd << 32 | connection->serial;
 }
 
-struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle)
+struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle,
+                                         const struct sockaddr *address)
 {
+    struct bp_origin origin;
     if (fd < 0 || (size_t)fd >= connections->n_fds)
         return NULL;
+    bp_origin_of(fd, address, &origin);
     struct bp_connection *connection = &connections->by_fd[fd];
     pthread_mutex_lock(&connections->lock);
     *connection = (struct bp_connection){
         .all = connections,
         .handle = handle,
         .fd = fd,
+        .origin = origin,
         .open = true,
         .serial = connections->next_serial++,
-        .deadline = bp_clock_ns() + BP_ARRIVAL_SECONDS * second,
+        .deadline = bp_clock_ns() + connections->receive_seconds * second,
     };
     /* Without a place in the set a hang-up is not seen; the deadlines still hold. */
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = mark_of(connection)};
@@ -95,7 +100,7 @@ static void set_deadline(struct bp_connection *connection, unsigned seconds)
 void bp_connection_arriving(struct bp_connection *connection)
 {
     pthread_mutex_lock(&connection->all->lock);
-    set_deadline(connection, BP_ARRIVAL_SECONDS);
+    set_deadline(connection, connection->all->receive_seconds);
     pthread_mutex_unlock(&connection->all->lock);
 }
 
@@ -126,7 +131,7 @@ bool bp_connection_begin(struct bp_connection *connection)
     struct bp_connections *all = connection->all;
     pthread_mutex_lock(&all->lock);
     bool may = !all->draining;
-    connection->call.waiter = (struct bp_waiter){.wake = on_wake};
+    connection->call.waiter = (struct bp_waiter){.wake = on_wake, .caller = connection->grant.caller};
     connection->active = true;
     set_deadline(connection, BP_DELIVERY_SECONDS);
     all->n_active++;
@@ -149,16 +154,33 @@ void bp_connection_end(struct bp_connection *connection)
     bp_answer_unref(answer);
     bp_answer_unref(connection->refusal);
     connection->refusal = NULL;
+    bp_access_release(all->access, &connection->grant);
     free(connection->target);
     connection->target = NULL;
     connection->started = false;
     connection->n_read = 0;
+    connection->timeout_seconds = 0;
     connection->head = (struct bp_head){0};
     all->body_bytes -= connection->body.allocated;
     bp_buf_release(&connection->body);
 }
 
 /* ---- Waiting ---- */
+
+/* How long the request may wait: as long as the client and the daemon allow. */
+static void set_wait(struct bp_connection *connection)
+{
+    const struct bp_preferences *preferences = &connection->head.preferences;
+    unsigned seconds = connection->all->answer_seconds;
+    if (connection->timeout_seconds && connection->timeout_seconds < seconds)
+        seconds = connection->timeout_seconds;
+    unsigned wait = preferences->has_wait && preferences->wait < seconds ? preferences->wait : seconds;
+    uint64_t now = bp_clock_ns();
+    connection->patience = preferences->respond_async ? now + wait * second : UINT64_MAX;
+    connection->answer_seconds = preferences->respond_async ? seconds : wait;
+    connection->wait_seconds = wait;
+    connection->deadline = now + connection->answer_seconds * second;
+}
 
 bool bp_connection_wait(struct bp_connection *connection, void (*suspend)(void *handle))
 {
@@ -169,7 +191,7 @@ bool bp_connection_wait(struct bp_connection *connection, void (*suspend)(void *
     bool waits = !connection->answer && !connection->gone;
     if (waits) {
         connection->waiting = true;
-        connection->deadline = bp_clock_ns() + BP_ANSWER_SECONDS * second;
+        set_wait(connection);
         all->n_waiting++;
         suspend(connection->handle);
     }
@@ -219,26 +241,51 @@ static void on_unix_client(struct bp_connections *connections)
         nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000 / 10}, NULL); /* no descriptors: do not spin on it */
 }
 
-static struct bp_answer *too_late(void)
+static struct bp_answer *too_late(const struct bp_connection *connection)
 {
-    return bp_problem_say(BP_E_deadline_exceeded, "", "the answer was not ready within %d seconds", BP_ANSWER_SECONDS);
+    const struct bp_preferences *preferences = &connection->head.preferences;
+    struct bp_answer *answer = bp_problem_say(BP_E_deadline_exceeded, "", "the answer was not ready within %u seconds",
+                                              connection->answer_seconds);
+    if (preferences->has_wait && !preferences->respond_async && !bp_answer_is_standing(answer))
+        snprintf(answer->applied, sizeof answer->applied, "wait=%u", connection->wait_seconds);
+    return answer;
+}
+
+/* Under the lock. A 202 does for the waiter from now on. */
+static void lose_patience(struct bp_connection *connection)
+{
+    struct bp_answer *answer = bp_service_lose_patience(connection->all->service, &connection->call.waiter);
+    connection->patience = UINT64_MAX;
+    if (!answer)
+        return;
+    if (connection->head.preferences.has_wait && !bp_answer_is_standing(answer))
+        snprintf(answer->applied, sizeof answer->applied, "respond-async, wait=%u", connection->wait_seconds);
+    connection->answer = answer;
+    end_wait(connection);
+}
+
+/* Under the lock. */
+static void enforce_deadline(struct bp_connection *connection, uint64_t now)
+{
+    if (connection->waiting && now >= connection->patience)
+        lose_patience(connection);
+    if (now < connection->deadline)
+        return;
+    connection->deadline = UINT64_MAX;
+    bp_metrics_count(connection->all->metrics, BP_COUNTER_DEADLINES);
+    if (connection->waiting)
+        leave(connection, too_late(connection));
+    else
+        shutdown(connection->fd, SHUT_RDWR);
 }
 
 static void enforce_deadlines(struct bp_connections *connections)
 {
     uint64_t now = bp_clock_ns();
     pthread_mutex_lock(&connections->lock);
-    for (int fd = 0; fd <= connections->top_fd; fd++) {
-        struct bp_connection *connection = &connections->by_fd[fd];
-        if (!connection->open || now < connection->deadline)
-            continue;
-        connection->deadline = UINT64_MAX;
-        bp_metrics_count(connections->metrics, BP_COUNTER_DEADLINES);
-        if (connection->waiting)
-            leave(connection, too_late());
-        else
-            shutdown(fd, SHUT_RDWR);
-    }
+    for (int fd = 0; fd <= connections->top_fd; fd++)
+        if (connections->by_fd[fd].open)
+            enforce_deadline(&connections->by_fd[fd], now);
     pthread_mutex_unlock(&connections->lock);
 }
 

@@ -12,15 +12,14 @@
 
 #include <pthread.h>
 
+#include "daemon/access/access.h"
 #include "daemon/http/call.h"
 #include "daemon/http/head.h"
 #include "daemon/metrics.h"
 
-/* For a request to arrive whole; for its answer to be ready; for the client to take it; between requests; for whatever
- * is still under way with a client that hung up. */
+/* For the client to take an answer; between requests; for whatever is still under way with a client that hung up. How
+ * long a request may take to arrive and its answer to be ready is configured. */
 enum {
-    BP_ARRIVAL_SECONDS = 30,
-    BP_ANSWER_SECONDS = 60,
     BP_DELIVERY_SECONDS = 120,
     BP_IDLE_SECONDS = 75,
     BP_HUNG_UP_SECONDS = 1,
@@ -35,8 +34,12 @@ struct bp_connection {
     uint64_t n_read; /* of the body, kept or not */
     struct bp_head head;
     struct bp_answer *refusal; /* decided before the body was read */
-    size_t route;
-    bool started; /* the handler saw the request */
+    size_t route, method;      /* as the metrics number them */
+    uint64_t whole_at;         /* CLOCK_MONOTONIC, ns: when the request had arrived as far as it was read */
+    bool started;              /* the handler saw the request */
+    unsigned timeout_seconds;  /* that the client gives the answer; 0: says nothing */
+    struct bp_origin origin;
+    struct bp_grant grant; /* of the request, until it is over */
 
     /* Under the lock. */
     struct bp_connections *all;
@@ -46,6 +49,8 @@ struct bp_connection {
     struct bp_answer *answer; /* brought while or before it waited; or the handler's own */
     uint32_t serial;
     uint64_t deadline; /* CLOCK_MONOTONIC, ns; of the connection, or of the wait */
+    uint64_t patience; /* when a waiter has had enough of waiting for more than a 202; UINT64_MAX: never */
+    unsigned answer_seconds, wait_seconds; /* that the waiter has; that it prefers to wait, within those */
 };
 
 struct bp_connections {
@@ -61,21 +66,25 @@ struct bp_connections {
     int epoll, wake_event;
     int unix_listener; /* -1: none */
     pthread_t watcher;
+    unsigned receive_seconds, answer_seconds;
     struct bp_service *service;
+    struct bp_access *access;
     struct bp_metrics *metrics;
     void (*resume)(void *handle);         /* of libmicrohttpd; called under the lock */
     void (*accepted)(void *data, int fd); /* a client of the Unix socket */
     void *accepted_data;
 };
 
-/* Makes the table for descriptors below n_fds. Fill in service, metrics and callbacks before the start. */
+/* Makes the table for descriptors below n_fds. Fill in times, service, access, metrics and callbacks before the start.
+ */
 int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err);
 int bp_connections_start(struct bp_connections *connections, struct bp_err *err);
 void bp_connections_stop(struct bp_connections *connections); /* the thread; what it watches may still be open */
 void bp_connections_release(struct bp_connections *connections);
 
 /* HTTP thread. */
-struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle);
+struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle,
+                                         const struct sockaddr *address);
 void bp_connection_close(struct bp_connection *connection);
 void bp_connection_arriving(struct bp_connection *connection); /* a request has begun to */
 bool bp_connection_begin(struct bp_connection *connection);    /* the request is to be run; false when draining */

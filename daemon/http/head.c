@@ -28,8 +28,9 @@ static const struct {
     {"expect", offsetof(struct bp_head, expect), 0},
     {"content-type", offsetof(struct bp_head, content_type), 0},
     {"content-encoding", offsetof(struct bp_head, content_encoding), offsetof(struct bp_head, n_content_encoding)},
-    {"prefer", offsetof(struct bp_head, prefer), 0},
+    {"request-timeout", offsetof(struct bp_head, request_timeout), offsetof(struct bp_head, n_request_timeout)},
     {"if-none-match", offsetof(struct bp_head, if_none_match), 0},
+    {"authorization", offsetof(struct bp_head, authorization), offsetof(struct bp_head, n_authorization)},
 };
 
 /* A field folded over two lines comes to us with its second line at the end of its name: as it stands nothing is known
@@ -50,6 +51,8 @@ void bp_head_add(struct bp_head *head, const char *name, const char *value)
         head->bad_name = true;
     if (is_folded_framing(name))
         head->folded = true;
+    if (value && strcasecmp(name, "prefer") == 0)
+        bp_preferences_add(&head->preferences, value);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (fields[i].name[0] != (name[0] | 0x20) || strcasecmp(fields[i].name, name) != 0)
             continue;
@@ -77,6 +80,8 @@ int bp_head_check(const struct bp_head *head, const char *version, struct bp_err
         wrong = "Content-Length is given twice";
     else if (head->n_host > 1)
         wrong = "Host is given twice";
+    else if (head->n_authorization > 1)
+        wrong = "Authorization is given twice";
     else if (head->n_host == 0 && strcmp(version, "HTTP/1.1") == 0)
         wrong = "Host is missing";
     else if (head->n_content_length && head->n_transfer_encoding)
@@ -163,17 +168,74 @@ bool bp_head_is_encoded(const struct bp_head *head)
            (head->n_content_encoding == 1 && strcasecmp(head->content_encoding, "identity") != 0);
 }
 
-bool bp_prefers_async(const char *prefer)
+/* Seconds as digits; those past the most are the most. */
+static bool read_seconds(const char *text, size_t n, unsigned *ret)
 {
-    static const char async[] = "respond-async";
-    while (prefer && *prefer) {
-        prefer += strspn(prefer, " \t,");
-        size_t n = strcspn(prefer, " \t,;");
-        if (n == sizeof async - 1 && strncasecmp(prefer, async, n) == 0)
-            return true;
-        prefer += strcspn(prefer, ",");
+    unsigned seconds = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+        seconds = seconds * 10 + (unsigned)(text[i] - '0');
+        if (seconds > BP_SECONDS_MAX)
+            seconds = BP_SECONDS_MAX;
     }
-    return false;
+    *ret = seconds;
+    return n > 0;
+}
+
+int bp_head_request_timeout(const struct bp_head *head, unsigned *ret, struct bp_err *err)
+{
+    unsigned seconds = 0;
+    if (head->n_request_timeout > 1)
+        return bp_fail(err, BP_E_invalid_header, "", "Request-Timeout is given twice");
+    if (head->n_request_timeout &&
+        (!read_seconds(head->request_timeout, strlen(head->request_timeout), &seconds) || seconds == 0))
+        return bp_fail(err, BP_E_invalid_header, "", "Request-Timeout is not a number of seconds of at least 1");
+    *ret = seconds;
+    return 0;
+}
+
+/* The first end of an element of a list, or of what else is in `ends`, that is not in a quoted string. */
+static const char *skip_to(const char *at, const char *ends)
+{
+    bool quoted = false;
+    for (; *at && (quoted || !strchr(ends, *at)); at++)
+        if (*at == '"')
+            quoted = !quoted;
+        else if (quoted && *at == '\\' && at[1])
+            at++;
+    return at;
+}
+
+/* Reads the preference at `at` without its parameters, and returns where the next begins. */
+static const char *next_preference(const char *at, struct parameter *ret)
+{
+    static const char white[] = " \t";
+    *ret = (struct parameter){.name = at, .n_name = strcspn(at, " \t=;,")};
+    at += ret->n_name;
+    at += strspn(at, white);
+    if (*at == '=') {
+        at++;
+        at += strspn(at, white);
+        const char *end = skip_to(at, " \t;,");
+        bool quoted = end - at >= 2 && *at == '"' && end[-1] == '"';
+        ret->value = at + quoted;
+        ret->n_value = (size_t)(end - at) - (quoted ? 2 : 0);
+        at = end;
+    }
+    return skip_to(at, ",");
+}
+
+void bp_preferences_add(struct bp_preferences *preferences, const char *field)
+{
+    struct parameter preference;
+    while (*(field += strspn(field, " \t,"))) {
+        field = next_preference(field, &preference);
+        if (is_word("respond-async", preference.name, preference.n_name))
+            preferences->respond_async = true;
+        else if (is_word("wait", preference.name, preference.n_name) && !preferences->has_wait)
+            preferences->has_wait = read_seconds(preference.value, preference.n_value, &preferences->wait);
+    }
 }
 
 bool bp_etag_matches(const char *if_none_match, const char *etag)

@@ -13,12 +13,26 @@
 #define BP_BODY_MAX (UINT64_C(1) << 20)
 #define BP_BODY_DRAIN (4 * BP_BODY_MAX)
 
+/* What Prefer fields ask for (RFC 7240). Of a preference given twice the first counts; those not known, and a `wait`
+ * that is no number of seconds, are passed over. Zero-initialise. */
+struct bp_preferences {
+    bool respond_async;
+    bool has_wait;
+    unsigned wait; /* seconds, BP_SECONDS_MAX at most */
+};
+#define BP_SECONDS_MAX 86400U
+
+/* Adds what one field asks for. */
+void bp_preferences_add(struct bp_preferences *preferences, const char *field);
+
 /* What a head says, collected from its fields in order. Zero-initialise; borrows the values. */
 struct bp_head {
     bool bad_name; /* a field's name is not a token: white space before the colon, say */
     bool folded;   /* Content-Length or Transfer-Encoding came over two lines */
-    unsigned n_host, n_content_length, n_transfer_encoding, n_content_encoding;
-    const char *content_length, *transfer_encoding, *expect, *content_type, *content_encoding, *prefer, *if_none_match;
+    unsigned n_host, n_content_length, n_transfer_encoding, n_content_encoding, n_request_timeout, n_authorization;
+    const char *content_length, *transfer_encoding, *expect, *content_type, *content_encoding, *request_timeout,
+        *if_none_match, *authorization;
+    struct bp_preferences preferences;
 };
 
 /* Adds one field. `value` may be NULL. */
@@ -37,8 +51,8 @@ bool bp_media_is_json(const char *content_type);
 /* True when the body is not as it is but in some content coding: identity is none. */
 bool bp_head_is_encoded(const struct bp_head *head);
 
-/* True when a Prefer field asks for respond-async (RFC 7240 section 4.1). NULL does not. */
-bool bp_prefers_async(const char *prefer);
+/* The seconds that Request-Timeout gives the answer, BP_SECONDS_MAX at most; 0 without one. Code: invalid_header. */
+int bp_head_request_timeout(const struct bp_head *head, unsigned *ret, struct bp_err *err);
 
 /* True when an If-None-Match field lists `etag` (quoted), weakly or not, or is "*". NULL does not. */
 bool bp_etag_matches(const char *if_none_match, const char *etag);

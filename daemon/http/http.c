@@ -15,6 +15,7 @@
 
 #include "daemon/http/connections.h"
 #include "daemon/http/routes.h"
+#include "daemon/http/tls.h"
 #include "daemon/log.h"
 
 /* Descriptors kept for what is not a connection: database, locks, listeners, epoll sets, the log. At none left
@@ -27,12 +28,14 @@ static const size_t connection_memory = 16 * 1024;
 /* Bytes that may be allocated for all bodies together, and for all answers: clients that read slowly hold theirs. */
 static const uint64_t body_budget = UINT64_C(256) << 20, answer_budget = UINT64_C(512) << 20;
 
-/* For those who wait to get their answer, and for the answers to be taken, when the daemon stops. */
-static const uint64_t drain_ns = UINT64_C(15) * 1000000000, grace_ns = UINT64_C(3) * 1000000000;
+/* For the last answers to be taken when the daemon stops. */
+static const uint64_t grace_ns = UINT64_C(3) * 1000000000;
 
 struct bp_http {
-    struct MHD_Daemon *daemon;
+    struct MHD_Daemon *daemon, *unix_daemon; /* the same unless TCP speaks TLS and there is a Unix socket */
+    pthread_mutex_t turn;                    /* held by the thread that calls back; taken before all other locks */
     struct bp_connections connections;
+    struct bp_access *access;
     struct bp_service *service;
     struct bp_metrics *metrics;
     int listener;
@@ -52,8 +55,17 @@ static bool add_header(struct MHD_Response *response, const char *name, const ch
     return !value || !*value || MHD_add_response_header(response, name, value) == MHD_YES;
 }
 
+/* What is answered to holders of tokens alone is not for a cache that others share. */
+static const char *cache_control(const struct bp_http *http, const struct bp_answer *answer)
+{
+    if (!answer->immutable)
+        return NULL;
+    return bp_access_has_tokens(http->access) ? "private, max-age=31536000, immutable"
+                                              : "public, max-age=31536000, immutable";
+}
+
 /* libmicrohttpd's form of the answer; kept with it. NULL when memory runs out. */
-static struct MHD_Response *response_of(struct bp_answer *answer)
+static struct MHD_Response *response_of(const struct bp_http *http, struct bp_answer *answer)
 {
     if (answer->prepared)
         return answer->prepared;
@@ -66,8 +78,9 @@ static struct MHD_Response *response_of(struct bp_answer *answer)
     if (!add_header(response, "Content-Type", answer->media_type) || !add_header(response, "ETag", answer->etag) ||
         !add_header(response, "Location", answer->location) || !add_header(response, "Link", answer->link) ||
         !add_header(response, "Allow", answer->allow) || !add_header(response, "Retry-After", retry_after) ||
-        !add_header(response, "Preference-Applied", answer->status == 202 ? "respond-async" : NULL) ||
-        !add_header(response, "Cache-Control", answer->immutable ? "public, max-age=31536000, immutable" : NULL) ||
+        !add_header(response, "Preference-Applied", answer->applied) ||
+        !add_header(response, "WWW-Authenticate", answer->authenticate) ||
+        !add_header(response, "Cache-Control", cache_control(http, answer)) ||
         !add_header(response, "Connection", answer->close ? "close" : NULL)) {
         MHD_destroy_response(response);
         return NULL;
@@ -77,14 +90,23 @@ static struct MHD_Response *response_of(struct bp_answer *answer)
     return response;
 }
 
+static void count(struct bp_metrics *metrics, const struct bp_connection *connection, const struct bp_answer *answer)
+{
+    bp_metrics_count_by(metrics, BP_COUNTERS_HTTP_REQUESTS, connection->route, connection->method,
+                        bp_metrics_status(answer->status));
+    bp_metrics_observe(metrics, BP_HISTOGRAM_HTTP_SECONDS, connection->route, bp_clock_ns() - connection->whole_at);
+    if (answer->code)
+        bp_metrics_count_by(metrics, BP_COUNTERS_PROBLEMS, answer->code, 0, 0);
+}
+
 /* The connection keeps the answer until the request is over. */
 static enum MHD_Result deliver(struct bp_http *http, struct bp_connection *connection, struct bp_answer *answer)
 {
     connection->answer = answer;
-    struct MHD_Response *response = response_of(answer);
+    struct MHD_Response *response = response_of(http, answer);
     if (!response)
         return MHD_NO;
-    bp_metrics_request(http->metrics, connection->route, answer->status);
+    count(http->metrics, connection, answer);
     return MHD_queue_response(connection->handle, (unsigned)answer->status, response);
 }
 
@@ -104,15 +126,32 @@ static void refuse(struct bp_connection *connection, const struct bp_err *err, c
         connection->refusal->close = close_after;
 }
 
+/* Finds the route and whether its caller may take it: who is not known learns no more than that. */
+static int admit(struct bp_http *http, struct bp_connection *connection, const char *method, const char **ret_allow,
+                 struct bp_refusal *ret_refusal, struct bp_err *err)
+{
+    struct bp_err unknown = {0};
+    int found = bp_route_find(&connection->call, method, &connection->route, ret_allow, &unknown);
+    enum bp_scope scope = found == 0 ? bp_routes[connection->route].scope : BP_SCOPE_NONE;
+    if (found == 0 && scope == BP_SCOPE_NONE)
+        return 0;
+    if (bp_access_admit(http->access, &connection->origin, connection->head.authorization, scope, bp_clock_ns(),
+                        &connection->grant, ret_refusal, err))
+        return -1;
+    return found == 0 ? 0 : bp_fail(err, unknown.code, unknown.path, "%s", unknown.message);
+}
+
 /* Judges everything that is known before the body. Returns whether the refusal, if any, can wait until the body was
  * read, which keeps the connection usable and lets the refusal arrive. */
 static bool judge(struct bp_http *http, struct bp_connection *connection, const char *method, const char *version)
 {
     struct bp_err err = {0};
+    struct bp_refusal refusal = {0};
     const char *allow = NULL;
     bool framed = bp_head_check(&connection->head, version, &err) == 0;
     if (framed && bp_target_split(connection->target, &connection->call.target, &err) == 0 &&
-        bp_route_find(&connection->call, method, &connection->route, &allow, &err) == 0) {
+        bp_head_request_timeout(&connection->head, &connection->timeout_seconds, &err) == 0 &&
+        admit(http, connection, method, &allow, &refusal, &err) == 0) {
         if (bp_head_content_length(&connection->head) <= BP_BODY_MAX)
             return true;
         bp_fail(&err, BP_E_body_too_large, "", "the limit is %llu bytes", (unsigned long long)BP_BODY_MAX);
@@ -121,6 +160,11 @@ static bool judge(struct bp_http *http, struct bp_connection *connection, const 
     if (!trusted)
         bp_metrics_count(http->metrics, BP_COUNTER_BAD_FRAMING);
     refuse(connection, &err, allow, !trusted || err.code == BP_E_body_too_large);
+    if (!bp_answer_is_standing(connection->refusal)) {
+        connection->refusal->authenticate = refusal.authenticate;
+        if (refusal.retry_after)
+            connection->refusal->retry_after = refusal.retry_after;
+    }
     return trusted && !connection->head.expect && bp_head_content_length(&connection->head) <= BP_BODY_DRAIN;
 }
 
@@ -129,6 +173,8 @@ static enum MHD_Result arrive(struct bp_http *http, struct bp_connection *connec
 {
     connection->started = true;
     connection->route = bp_routes_n;
+    connection->method = bp_metrics_method(method);
+    connection->whole_at = bp_clock_ns();
     connection->call = (struct bp_call){.service = http->service, .connections = &http->connections};
     MHD_get_connection_values(connection->handle, MHD_HEADER_KIND, collect_field, &connection->head);
     if (judge(http, connection, method, version))
@@ -186,7 +232,7 @@ static struct bp_answer *run_route(struct bp_connection *connection)
     call->n_body = connection->body.len;
     call->is_encoded = bp_head_is_encoded(&connection->head);
     call->content_type = connection->head.content_type;
-    call->prefer = connection->head.prefer;
+    call->preferences = connection->head.preferences;
     call->if_none_match = connection->head.if_none_match;
     return bp_routes[connection->route].run(call);
 }
@@ -195,6 +241,7 @@ static enum MHD_Result run(struct bp_http *http, struct bp_connection *connectio
 {
     struct bp_answer *answer = connection->refusal;
     bool may = bp_connection_begin(connection);
+    connection->whole_at = bp_clock_ns();
     connection->refusal = NULL;
     if (!may) {
         bp_answer_unref(answer);
@@ -213,13 +260,9 @@ static enum MHD_Result run(struct bp_http *http, struct bp_connection *connectio
     return connection->gone ? MHD_NO : deliver(http, connection, connection->answer);
 }
 
-static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, const char *url, const char *method,
-                                  const char *version, const char *bytes, size_t *n_bytes, void **context)
+static enum MHD_Result handle_request(struct bp_http *http, struct bp_connection *connection, const char *method,
+                                      const char *version, const char *bytes, size_t *n_bytes)
 {
-    struct bp_http *http = data;
-    struct bp_connection *connection = *context;
-    (void)handle;
-    (void)url;
     if (!connection || !connection->target)
         return MHD_NO;
     if (!connection->started)
@@ -234,6 +277,18 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, con
     return connection->gone ? MHD_NO : deliver(http, connection, connection->answer);
 }
 
+static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, const char *url, const char *method,
+                                  const char *version, const char *bytes, size_t *n_bytes, void **context)
+{
+    struct bp_http *http = data;
+    (void)handle;
+    (void)url;
+    pthread_mutex_lock(&http->turn);
+    enum MHD_Result result = handle_request(http, *context, method, version, bytes, n_bytes);
+    pthread_mutex_unlock(&http->turn);
+    return result;
+}
+
 /* ---- Connections ---- */
 
 static struct bp_connection *connection_of(struct MHD_Connection *handle)
@@ -245,46 +300,54 @@ static struct bp_connection *connection_of(struct MHD_Connection *handle)
 /* The request line is there: the clock of the request starts. */
 static void *on_target(void *data, const char *target, struct MHD_Connection *handle)
 {
+    struct bp_http *http = data;
     struct bp_connection *connection = connection_of(handle);
-    (void)data;
     if (!connection)
         return NULL;
+    pthread_mutex_lock(&http->turn);
     if (connection->target)
         bp_connection_end(connection); /* of a request that ended before the handler saw it */
     connection->target = strdup(target);
     bp_connection_arriving(connection);
+    pthread_mutex_unlock(&http->turn);
     return connection;
 }
 
 static void on_completed(void *data, struct MHD_Connection *handle, void **context,
                          enum MHD_RequestTerminationCode reason)
 {
-    (void)data;
+    struct bp_http *http = data;
     (void)handle;
     (void)reason;
+    pthread_mutex_lock(&http->turn);
     if (*context)
         bp_connection_end(*context);
     *context = NULL;
+    pthread_mutex_unlock(&http->turn);
 }
 
 static void on_connection(void *data, struct MHD_Connection *handle, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {
     struct bp_http *http = data;
+    pthread_mutex_lock(&http->turn);
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *context = info ? bp_connection_open(&http->connections, info->connect_fd, handle) : NULL;
+        const union MHD_ConnectionInfo *fd = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD);
+        const union MHD_ConnectionInfo *address = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        *context =
+            fd && address ? bp_connection_open(&http->connections, fd->connect_fd, handle, address->client_addr) : NULL;
     } else if (*context) {
         bp_connection_close(*context);
         *context = NULL;
     }
+    pthread_mutex_unlock(&http->turn);
 }
 
 static void on_unix_client(void *data, int fd)
 {
     struct bp_http *http = data;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    MHD_add_connection(http->daemon, fd, (struct sockaddr *)&address, sizeof address);
+    MHD_add_connection(http->unix_daemon, fd, (struct sockaddr *)&address, sizeof address);
 }
 
 static void on_panic(void *data, const char *file, unsigned line, const char *reason)
@@ -373,19 +436,58 @@ static int listen_unix(struct bp_http *http, const char *path, struct bp_err *er
     return 0;
 }
 
-static int start_daemon(struct bp_http *http, size_t n_fds, struct bp_err *err)
+/* How many connections there may be: as many as are wanted, if there are descriptors for them. */
+static unsigned connection_limit(const struct bp_http_options *options, size_t n_fds)
 {
-    unsigned limit = n_fds > 2 * RESERVED_FDS ? (unsigned)n_fds - RESERVED_FDS : RESERVED_FDS;
+    unsigned most = n_fds > 2 * RESERVED_FDS ? (unsigned)n_fds - RESERVED_FDS : RESERVED_FDS;
+    if (options->connections > most)
+        bp_log(BP_LOG_WARNING, "there are descriptors for fewer connections than configured",
+               BP_LOG_FIELDS(BP_LOG_UINT("connections", most)));
+    return options->connections && options->connections < most ? options->connections : most;
+}
+
+/* One of the two: `flags` and `extra` are what they differ in. */
+static struct MHD_Daemon *start_one(struct bp_http *http, unsigned flags, unsigned limit, unsigned limit_per_address,
+                                    struct MHD_OptionItem *extra)
+{
+    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | flags, 0, NULL, NULL, on_request,
+                            http, MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory, MHD_OPTION_CONNECTION_LIMIT,
+                            limit, MHD_OPTION_PER_IP_CONNECTION_LIMIT, limit_per_address, MHD_OPTION_CONNECTION_TIMEOUT,
+                            (unsigned)BP_IDLE_SECONDS, MHD_OPTION_URI_LOG_CALLBACK, on_target, http,
+                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
+                            on_connection, http, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
+}
+
+static int start_daemons(struct bp_http *http, const struct bp_http_options *options, size_t n_fds, struct bp_err *err)
+{
+    unsigned limit = connection_limit(options, n_fds);
+    bool has_tls = options->has_tls, has_two = has_tls && http->connections.unix_listener >= 0;
+    struct MHD_OptionItem end = {MHD_OPTION_END, 0, NULL};
+    struct MHD_OptionItem listens[] = {{MHD_OPTION_LISTEN_SOCKET, http->listener, NULL}, end, end, end};
+    if (has_tls) {
+        listens[1] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)(uintptr_t)bp_tls_retrieve};
+        listens[2] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)BP_TLS_PRIORITIES};
+    }
+    if (has_two)
+        limit = (limit + 1) / 2; /* for each */
     MHD_set_panic_func(on_panic, NULL);
-    http->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory, MHD_OPTION_LISTEN_SOCKET, http->listener,
-        MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)BP_IDLE_SECONDS,
-        MHD_OPTION_URI_LOG_CALLBACK, on_target, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_END);
-    if (!http->daemon)
-        return bp_fail(err, BP_E_network_failed, "", "the HTTP server did not start: %s", strerror(errno));
-    return 0;
+    http->unix_daemon = http->daemon =
+        start_one(http, has_tls ? MHD_USE_TLS : 0, limit, options->connections_per_address, listens);
+    if (http->daemon && has_two)
+        http->unix_daemon = start_one(http, MHD_USE_NO_LISTEN_SOCKET, limit, 0, &end);
+    if (http->unix_daemon)
+        return 0;
+    bp_fail(err, BP_E_network_failed, "", "the HTTP server did not start: %s", strerror(errno));
+    if (http->daemon)
+        MHD_stop_daemon(http->daemon);
+    return -1;
+}
+
+static void stop_daemons(struct bp_http *http)
+{
+    if (http->unix_daemon != http->daemon)
+        MHD_stop_daemon(http->unix_daemon);
+    MHD_stop_daemon(http->daemon);
 }
 
 static void http_free(struct bp_http *http)
@@ -397,6 +499,7 @@ static void http_free(struct bp_http *http)
         close(http->connections.unix_listener);
     if (*http->socket)
         unlink(http->socket);
+    pthread_mutex_destroy(&http->turn);
     free(http);
 }
 
@@ -410,21 +513,25 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
         free(http);
         return -1;
     }
+    pthread_mutex_init(&http->turn, NULL);
     http->listener = -1;
+    http->access = http->connections.access = options->access;
     http->service = http->connections.service = options->service;
     http->metrics = http->connections.metrics = options->metrics;
+    http->connections.receive_seconds = options->receive_seconds;
+    http->connections.answer_seconds = options->answer_seconds;
     http->connections.resume = resume;
     http->connections.accepted = on_unix_client;
     http->connections.accepted_data = http;
     http->connections.unix_listener = options->unix_listener;
     if (listen_tcp(http, options, err) ||
         (options->unix_listener < 0 && *options->socket && listen_unix(http, options->socket, err)) ||
-        start_daemon(http, n_fds, err)) {
+        start_daemons(http, options, n_fds, err)) {
         http_free(http);
         return -1;
     }
     if (bp_connections_start(&http->connections, err)) {
-        MHD_stop_daemon(http->daemon);
+        stop_daemons(http);
         http_free(http);
         return -1;
     }
@@ -437,14 +544,14 @@ unsigned bp_http_port(const struct bp_http *http)
     return http->port;
 }
 
-void bp_http_stop(struct bp_http *http)
+void bp_http_stop(struct bp_http *http, uint64_t deadline_ns)
 {
     if (!http)
         return;
     MHD_quiesce_daemon(http->daemon);
     shutdown(http->listener, SHUT_RDWR); /* who is in the backlog learns now, not at the end */
-    bp_connections_drain(&http->connections, bp_clock_ns() + drain_ns, grace_ns);
+    bp_connections_drain(&http->connections, deadline_ns, grace_ns);
     bp_connections_stop(&http->connections);
-    MHD_stop_daemon(http->daemon);
+    stop_daemons(http);
     http_free(http);
 }

@@ -1,6 +1,5 @@
 /* /v1/plans, /v1/plans/{id} and what is asked of one plan. */
 #include "common/pipeline.h"
-#include "daemon/http/head.h"
 #include "daemon/http/pages.h"
 #include "daemon/http/routes.h"
 
@@ -14,8 +13,10 @@ struct bp_answer *bp_route_plan_create(struct bp_call *call)
                               call->content_type ? "" : ", and the request does not say what it is");
     if (call->is_encoded)
         return bp_problem_say(BP_E_unsupported_media_type, "", "a plan request is sent without a content coding");
-    return bp_service_plan_create(call->service, call->body, call->n_body, bp_prefers_async(call->prefer),
-                                  &call->waiter);
+    enum bp_patience patience = BP_PATIENCE_FULL;
+    if (call->preferences.respond_async)
+        patience = call->preferences.wait ? BP_PATIENCE_SOME : BP_PATIENCE_NONE;
+    return bp_service_plan_create(call->service, call->body, call->n_body, patience, &call->waiter);
 }
 
 struct bp_answer *bp_route_plan_list(struct bp_call *call)

@@ -3,19 +3,11 @@
 #include <string.h>
 
 const struct bp_route bp_routes[] = {
-#define BP_ROUTE(method, pattern, run, name) {method, pattern, run, name},
+#define BP_ROUTE(method, pattern, scope, run, name) {method, pattern, BP_SCOPE_##scope, run, name},
 #include "daemon/http/routes.def"
 #undef BP_ROUTE
 };
 const size_t bp_routes_n = sizeof bp_routes / sizeof *bp_routes;
-_Static_assert(sizeof bp_routes / sizeof *bp_routes < BP_METRICS_ROUTES_MAX, "every route has its row of metrics");
-
-const char *const bp_route_names[] = {
-#define BP_ROUTE(method, pattern, run, name) name,
-#include "daemon/http/routes.def"
-#undef BP_ROUTE
-    "none",
-};
 
 /* Whether the pattern, from `*at` on, begins with this segment; moves `*at` behind it. */
 static bool matches_segment(const char **at, const char *segment)

@@ -2,6 +2,7 @@
 #include "common/base/embedded.h"
 #include "daemon/http/connections.h"
 #include "daemon/http/routes.h"
+#include "daemon/process.h"
 
 extern const struct bp_embedded bp_openapi[];
 
@@ -33,7 +34,8 @@ struct bp_answer *bp_route_metrics(struct bp_call *call)
     pthread_mutex_unlock(&connections->lock);
     gauges[BP_GAUGE_BODY_BYTES] = connections->body_bytes;
     gauges[BP_GAUGE_ANSWER_BYTES] = bp_answer_bytes();
-    bp_metrics_write(connections->metrics, bp_route_names, bp_routes_n + 1, gauges, &text);
+    bp_process_gauges(gauges);
+    bp_metrics_write(connections->metrics, gauges, &text);
     return bp_answer_new(200, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 

@@ -1,5 +1,7 @@
 #include "daemon/jobs/queue.h"
 
+#include "daemon/metrics.h"
+
 void bp_job_queue_init(struct bp_job_queue *queue, size_t limit)
 {
     *queue = (struct bp_job_queue){.limit = limit};
@@ -22,7 +24,8 @@ static void append(struct bp_job_queue *queue, struct bp_job *job)
     else
         queue->lanes[job->lane].first = job;
     queue->lanes[job->lane].last = job;
-    queue->lanes[job->lane].n++;
+    if (queue->lanes[job->lane].n++ == 0)
+        bp_drain_begin(&queue->lanes[job->lane].drain, bp_clock_ns());
     job->in_queue = true;
 }
 
@@ -35,7 +38,8 @@ static void prepend(struct bp_job_queue *queue, struct bp_job *job)
     else
         queue->lanes[job->lane].last = job;
     queue->lanes[job->lane].first = job;
-    queue->lanes[job->lane].n++;
+    if (queue->lanes[job->lane].n++ == 0)
+        bp_drain_begin(&queue->lanes[job->lane].drain, bp_clock_ns());
     job->in_queue = true;
 }
 
@@ -49,7 +53,8 @@ static void unlink_job(struct bp_job_queue *queue, struct bp_job *job)
         job->next->previous = job->previous;
     else
         queue->lanes[job->lane].last = job->previous;
-    queue->lanes[job->lane].n--;
+    if (--queue->lanes[job->lane].n == 0)
+        bp_drain_end(&queue->lanes[job->lane].drain);
     job->in_queue = false;
 }
 
@@ -97,10 +102,12 @@ struct bp_job *bp_job_queue_pop(struct bp_job_queue *queue)
     pthread_mutex_lock(&queue->lock);
     while (!queue->closed && !(job = first_job(queue)))
         pthread_cond_wait(&queue->not_empty, &queue->lock);
-    if (queue->closed)
+    if (queue->closed) {
         job = NULL;
-    else
+    } else {
+        bp_drain_count(&queue->lanes[job->lane].drain, bp_clock_ns());
         unlink_job(queue, job);
+    }
     pthread_mutex_unlock(&queue->lock);
     return job;
 }
@@ -141,6 +148,14 @@ size_t bp_job_queue_depth(struct bp_job_queue *queue)
         n += queue->lanes[lane].n;
     pthread_mutex_unlock(&queue->lock);
     return n;
+}
+
+unsigned bp_job_queue_retry_after(struct bp_job_queue *queue, enum bp_job_lane lane)
+{
+    pthread_mutex_lock(&queue->lock);
+    unsigned seconds = bp_drain_seconds(&queue->lanes[lane].drain, bp_clock_ns(), queue->lanes[lane].n);
+    pthread_mutex_unlock(&queue->lock);
+    return seconds;
 }
 
 bool bp_job_queue_is_full(struct bp_job_queue *queue, enum bp_job_lane lane)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "common/base/err.h"
+#include "daemon/jobs/drain.h"
 #include "daemon/jobs/job.h"
 
 struct bp_job_queue {
@@ -14,6 +15,7 @@ struct bp_job_queue {
     struct {
         struct bp_job *first, *last;
         size_t n;
+        struct bp_drain drain;
     } lanes[BP_LANE_N];
     size_t limit; /* of each lane */
     bool closed;
@@ -43,6 +45,9 @@ void bp_job_queue_close(struct bp_job_queue *queue);
 struct bp_job *bp_job_queue_drain(struct bp_job_queue *queue);
 
 size_t bp_job_queue_depth(struct bp_job_queue *queue);
+/* Seconds after which whoever found the lane full may come again: what waits there now should have left by then. */
+unsigned bp_job_queue_retry_after(struct bp_job_queue *queue, enum bp_job_lane lane);
+
 bool bp_job_queue_is_full(struct bp_job_queue *queue, enum bp_job_lane lane);
 
 #endif

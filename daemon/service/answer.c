@@ -11,6 +11,7 @@ static char standing_body[] =
 static struct bp_answer standing = {
     .references = 1,
     .status = 503,
+    .code = BP_E_out_of_memory,
     .media_type = BP_MEDIA_PROBLEM,
     .body = standing_body,
     .n = sizeof standing_body - 1,

@@ -18,6 +18,7 @@
 struct bp_answer {
     atomic_uint references;
     int status;
+    enum bp_code code;      /* of a problem; else BP_OK */
     const char *media_type; /* static; NULL with an empty body */
     char *body;             /* owned, `n` bytes; or static */
     size_t n;
@@ -25,10 +26,12 @@ struct bp_answer {
     bool immutable;                /* the body never changes: it may be cached for ever */
     bool close;                    /* the connection is of no use after it */
     unsigned retry_after;          /* seconds; 0: none */
+    char applied[40];              /* the preferences that made it so (RFC 7240), or "" */
     char etag[BP_DIGEST_TEXT + 2]; /* quoted, or "" */
     char location[BP_LOCATION_MAX];
     char *link;                     /* of the next page, owned; or NULL */
     const char *allow;              /* static; or NULL */
+    const char *authenticate;       /* of WWW-Authenticate; static; or NULL */
     struct bp_answer *not_modified; /* its 304, owned, once one was asked for; the HTTP thread's */
     void *prepared;
     void (*prepared_free)(void *prepared);

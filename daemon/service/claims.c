@@ -73,6 +73,15 @@ static void attach(struct bp_claim *claim, struct bp_waiter *waiter)
     claim->waiters = waiter;
 }
 
+static void detach(struct bp_waiter *waiter)
+{
+    struct bp_waiter **place = &waiter->claim->waiters;
+    while (*place != waiter)
+        place = &(*place)->next;
+    *place = waiter->next;
+    waiter->claim = NULL;
+}
+
 enum bp_join bp_claims_join(struct bp_claims *claims, struct bp_claim *fresh, struct bp_waiter *waiter,
                             struct bp_claim_view *ret_view)
 {
@@ -128,6 +137,19 @@ struct bp_waiter *bp_claims_accepted(struct bp_claims *claims, struct bp_claim *
     }
     pthread_mutex_unlock(&claims->lock);
     return taken;
+}
+
+bool bp_claims_settle(struct bp_claims *claims, struct bp_waiter *waiter, struct bp_claim_view *ret_view)
+{
+    pthread_mutex_lock(&claims->lock);
+    waiter->wants_acceptance = true;
+    bool settled = waiter->claim && waiter->claim->acceptance == BP_ACCEPTED;
+    if (settled) {
+        *ret_view = bp_claim_view(waiter->claim);
+        detach(waiter);
+    }
+    pthread_mutex_unlock(&claims->lock);
+    return settled;
 }
 
 bool bp_claims_begin(struct bp_claims *claims, struct bp_claim *claim, size_t limit)
@@ -194,11 +216,7 @@ bool bp_claims_leave(struct bp_claims *claims, struct bp_job_queue *queue, struc
     pthread_mutex_lock(&claims->lock);
     struct bp_claim *claim = waiter->claim;
     if (claim) {
-        struct bp_waiter **place = &claim->waiters;
-        while (*place != waiter)
-            place = &(*place)->next;
-        *place = waiter->next;
-        waiter->claim = NULL;
+        detach(waiter);
         if (!claim->waiters && claim->acceptance == BP_NOT_DURABLE && bp_job_move(&claim->job, BP_JOB_CANCELLED)) {
             remove_claim(claims, claim);
             ++*ret_cancelled;

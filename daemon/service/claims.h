@@ -82,6 +82,10 @@ bool bp_claims_make_durable(struct bp_claims *claims, struct bp_claim *claim, si
 /* The claim is on disk: takes off it the waiters that want no more than that, to be woken without the lock. */
 struct bp_waiter *bp_claims_accepted(struct bp_claims *claims, struct bp_claim *claim);
 
+/* The waiter wants no more than acceptance from now on. True when its claim is on disk: it is off it then, and
+ * `*ret_view` is the claim. */
+bool bp_claims_settle(struct bp_claims *claims, struct bp_waiter *waiter, struct bp_claim_view *ret_view);
+
 /* A durable claim is about to begin: true when its attempt may be counted now; else it is parked. Few are begun at a
  * time, so that a stop finds few whose attempt was counted for nothing. */
 bool bp_claims_begin(struct bp_claims *claims, struct bp_claim *claim, size_t limit);

@@ -57,11 +57,12 @@ struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_er
     waiter->errand = copy;
     if (bp_job_queue_push(&service->queue, &copy->job, false, &err) == 0)
         return NULL;
-    if (err.code == BP_E_queue_full)
-        bp_metrics_count(service->metrics, BP_COUNTER_QUEUE_FULL);
     waiter->errand = NULL;
     bp_errand_free(copy);
-    return bp_problem_of(&err, NULL);
+    if (err.code != BP_E_queue_full)
+        return bp_problem_of(&err, NULL);
+    bp_metrics_count(service->metrics, BP_COUNTER_QUEUE_FULL);
+    return bp_service_come_again(service, BP_LANE_REST, bp_problem_of(&err, NULL));
 }
 
 bool bp_errand_leave(struct bp_service *service, struct bp_waiter *waiter)

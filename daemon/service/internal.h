@@ -115,6 +115,7 @@ struct bp_errand {
     char entity[64];
     struct bp_buf body; /* of a fit request */
     /* A replay's, until it is stored. */
+    enum bp_replay_verdict verdict;
     struct bp_store_unit unit;
     struct bp_store_replay replay;
     struct bp_buf record;
@@ -143,6 +144,9 @@ int bp_snapshots_decode(struct bp_service *service, const struct bp_store_plan *
 
 /* The body that was written, or the problem: `err` when it is set already, else what the writer finds. */
 struct bp_answer *bp_service_written(struct bp_writer *writer, int status, struct bp_err *err);
+
+/* Sets in the answer to what finds the lane full when to come again. Returns the answer. */
+struct bp_answer *bp_service_come_again(struct bp_service *service, enum bp_job_lane lane, struct bp_answer *answer);
 
 /* The member `next` of a page: the cursor or null. */
 void bp_service_write_next(struct bp_writer *writer, const char *next);

@@ -63,16 +63,16 @@ static bool is_crowded(struct bp_service *service)
 static struct bp_answer *full(struct bp_service *service, const struct bp_err *err)
 {
     bp_metrics_count(service->metrics, BP_COUNTER_QUEUE_FULL);
-    return bp_problem_of(err, NULL);
+    return bp_service_come_again(service, BP_LANE_PLANS, bp_problem_of(err, NULL));
 }
 
 /* Starts the derivation. NULL when the waiter will be woken. */
-static struct bp_answer *start(struct bp_service *service, struct bp_claim *claim, struct bp_waiter *waiter)
+static struct bp_answer *start(struct bp_service *service, struct bp_claim *claim, enum bp_patience patience)
 {
     struct bp_err err = {0};
     if (bp_store_ready(service->store, &err))
         return bp_problem_of(&err, NULL);
-    if (waiter->wants_acceptance) {
+    if (patience != BP_PATIENCE_FULL) {
         if (!bp_claims_make_durable(&service->claims, claim, service->queue.limit)) {
             bp_fail(&err, BP_E_queue_full, "", "%zu accepted plans are waiting already", service->queue.limit);
             return full(service, &err);
@@ -94,7 +94,8 @@ static void drop(struct bp_service *service, struct bp_claim *claim)
     bp_claim_free(claim);
 }
 
-static struct bp_answer *join_or_derive(struct bp_service *service, struct reading *reading, struct bp_waiter *waiter)
+static struct bp_answer *join_or_derive(struct bp_service *service, struct reading *reading, enum bp_patience patience,
+                                        struct bp_waiter *waiter)
 {
     struct bp_err err = {0};
     struct bp_answer *answer = NULL;
@@ -115,7 +116,7 @@ static struct bp_answer *join_or_derive(struct bp_service *service, struct readi
     case BP_JOIN_CLAIMED:
         answer = look_up(service, claim, waiter);
         if (!answer)
-            answer = start(service, claim, waiter);
+            answer = start(service, claim, patience);
         if (answer)
             drop(service, claim);
         break;
@@ -123,27 +124,39 @@ static struct bp_answer *join_or_derive(struct bp_service *service, struct readi
     return answer;
 }
 
-struct bp_answer *bp_service_plan_create(struct bp_service *service, const char *body, size_t n, bool async,
-                                         struct bp_waiter *waiter)
+struct bp_answer *bp_service_plan_create(struct bp_service *service, const char *body, size_t n,
+                                         enum bp_patience patience, struct bp_waiter *waiter)
 {
     struct reading reading = {0};
     bp_digest_of(body, n, &waiter->body);
     struct bp_answer *answer = bp_cache_get(&service->bodies, &waiter->body, NULL);
     if (answer) {
-        bp_metrics_count(service->metrics, BP_COUNTER_REPEATS);
+        bp_metrics_count_by(service->metrics, BP_COUNTERS_CACHE, BP_CACHE_BODIES, BP_CACHE_HIT, 0);
         return answer;
     }
+    bp_metrics_count_by(service->metrics, BP_COUNTERS_CACHE, BP_CACHE_BODIES, BP_CACHE_MISS, 0);
     answer = read_request(body, n, &reading);
     if (!answer) {
         /* The waiter's from here on: once it waits, whoever wakes it frees it. */
         waiter->model_extra = reading.model_extra;
-        waiter->wants_acceptance = async;
-        answer = join_or_derive(service, &reading, waiter);
+        waiter->wants_acceptance = patience == BP_PATIENCE_NONE;
+        answer = join_or_derive(service, &reading, patience, waiter);
         if (answer) {
             free(waiter->model_extra);
             waiter->model_extra = NULL;
         }
     }
     bp_arena_release(&reading.arena);
+    return answer;
+}
+
+struct bp_answer *bp_service_lose_patience(struct bp_service *service, struct bp_waiter *waiter)
+{
+    struct bp_claim_view view;
+    if (!bp_claims_settle(&service->claims, waiter, &view))
+        return NULL;
+    struct bp_answer *answer = bp_plan_accepted(&view, waiter->model_extra);
+    free(waiter->model_extra);
+    waiter->model_extra = NULL;
     return answer;
 }

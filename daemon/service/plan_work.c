@@ -98,20 +98,25 @@ static struct bp_answer *answer_for(const struct bp_claim *claim, const struct b
 
 struct stage_clock {
     struct bp_metrics *metrics;
+    const struct bp_request *request;
     uint64_t since;
 };
 
+/* The label of the pass that made the stage. */
+static size_t pass_label(const struct bp_request *request, enum bp_stage stage)
+{
+    size_t i = bp_passes_n;
+    while (stage != BP_STAGE_MODEL && i && !(bp_passes[i - 1]->target == stage && bp_passes[i - 1]->applies(request)))
+        i--;
+    return stage == BP_STAGE_MODEL ? 0 : i;
+}
+
 static void stage_done(void *data, enum bp_stage stage)
 {
-    static const enum bp_latency latencies[BP_STAGE_N] = {
-        [BP_STAGE_MODEL] = BP_LATENCY_MODEL,
-        [BP_STAGE_DISTRIBUTED] = BP_LATENCY_DISTRIBUTED,
-        [BP_STAGE_PORTABLE] = BP_LATENCY_PORTABLE,
-        [BP_STAGE_CONCRETE] = BP_LATENCY_CONCRETE,
-    };
     struct stage_clock *clock = data;
     uint64_t now = bp_clock_ns();
-    bp_metrics_latency(clock->metrics, latencies[stage], now - clock->since);
+    bp_metrics_observe(clock->metrics, BP_HISTOGRAM_PASS_SECONDS, pass_label(clock->request, stage),
+                       now - clock->since);
     clock->since = now;
 }
 
@@ -212,6 +217,9 @@ static int fill_outcome_text(struct bp_claim *claim, struct bp_err *err)
         return -1;
     result->plan.diagnostics = (struct bp_store_text){result->diagnostics.data, result->diagnostics.len};
     result->refusal = bp_record_refusal(&claim->id, &result->outcome.diagnostics);
+    for (size_t i = 0; i < result->outcome.diagnostics.n; i++)
+        bp_metrics_count_by(claim->service->metrics, BP_COUNTERS_DIAGNOSTICS, result->outcome.diagnostics.at[i].code, 0,
+                            0);
     return 0;
 }
 
@@ -251,7 +259,7 @@ static int fill_plan(struct bp_claim *claim, struct bp_store_packer *packer, str
 
 static int derive(struct bp_claim *claim, struct bp_store_packer *packer, struct bp_err *err)
 {
-    struct stage_clock clock = {.metrics = claim->service->metrics, .since = bp_clock_ns()};
+    struct stage_clock clock = {.metrics = claim->service->metrics, .request = &claim->request, .since = bp_clock_ns()};
     const struct bp_pipeline_observer observer = {.stage_done = stage_done, .data = &clock};
     struct bp_plan_result *result = claim->result = calloc(1, sizeof *claim->result);
     if (!result)
@@ -283,7 +291,8 @@ static void plan_stored(struct bp_store_unit *unit, const struct bp_err *err)
 {
     struct bp_claim *claim = unit->data;
     struct bp_plan_result *result = claim->result;
-    bp_metrics_latency(claim->service->metrics, BP_LATENCY_COMMIT, bp_clock_ns() - result->handed_over);
+    bp_metrics_observe(claim->service->metrics, BP_HISTOGRAM_PLAN_COMMIT_SECONDS, 0,
+                       bp_clock_ns() - result->handed_over);
     bp_job_move(&claim->job, err ? BP_JOB_FAILED : BP_JOB_DONE);
     if (err) {
         bp_log_err(BP_LOG_ERROR, "a plan could not be stored", err);
@@ -432,6 +441,8 @@ struct bp_answer *bp_plan_accepted(const struct bp_claim_view *view, const char 
     } else {
         answer = bp_record_answer(202, record.data, record.len, model_extra);
         locate(answer, &view->id);
+        if (!bp_answer_is_standing(answer))
+            strcpy(answer->applied, "respond-async");
     }
     bp_buf_release(&record);
     return answer;

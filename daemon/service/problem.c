@@ -114,6 +114,7 @@ static struct bp_answer *problem_of_list(const struct bp_err *errors, size_t n, 
     }
     struct bp_answer *answer = bp_answer_new(status, BP_MEDIA_PROBLEM, &body);
     if (!bp_answer_is_standing(answer)) {
+        answer->code = code;
         answer->retry_after = status == 503 ? 1 : 0;
         answer->allow = extra->allow;
     }

@@ -176,9 +176,10 @@ static int run(struct bp_errand *errand, struct bp_err *err)
             bp_snapshot_report_corrupt(errand->service, &replay.stages[i].expected);
     if (!failed)
         failed = write_stages(&replay, &errand->record, err);
+    errand->verdict = replay.identical ? BP_REPLAY_IDENTICAL : BP_REPLAY_DIVERGENT;
     errand->replay = (struct bp_store_replay){
         .plan = errand->plan,
-        .verdict = replay.identical ? "identical" : "divergent",
+        .verdict = bp_metrics_label(BP_LABEL_VERDICT, errand->verdict),
         .record = {errand->record.data, errand->record.len},
         .created_at = bp_now_us(),
     };
@@ -191,7 +192,7 @@ static struct bp_answer *run_replay(struct bp_errand *errand)
     struct bp_err err = {0};
     if (run(errand, &err))
         return bp_problem_of(&err, NULL);
-    bp_metrics_count(errand->service->metrics, BP_COUNTER_REPLAYS);
+    bp_metrics_count_by(errand->service->metrics, BP_COUNTERS_REPLAYS, errand->verdict, 0, 0);
     errand->unit = (struct bp_store_unit){.replay = &errand->replay, .done = replay_stored, .data = errand};
     bp_store_submit(errand->service->store, &errand->unit);
     return NULL;

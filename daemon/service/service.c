@@ -136,6 +136,13 @@ struct bp_answer *bp_service_written(struct bp_writer *writer, int status, struc
     return bp_problem_of(err, NULL);
 }
 
+struct bp_answer *bp_service_come_again(struct bp_service *service, enum bp_job_lane lane, struct bp_answer *answer)
+{
+    if (!bp_answer_is_standing(answer))
+        answer->retry_after = bp_job_queue_retry_after(&service->queue, lane);
+    return answer;
+}
+
 void bp_service_write_next(struct bp_writer *writer, const char *next)
 {
     bp_writer_key(writer, "next");
@@ -181,6 +188,22 @@ bool bp_service_find(struct bp_service *service, enum bp_store_kind kind, const 
 
 /* ---- How it is ---- */
 
+static void on_commit(void *data, uint64_t units, uint64_t nanoseconds)
+{
+    bp_metrics_observe(data, BP_HISTOGRAM_COMMIT_UNITS, 0, units);
+    bp_metrics_observe(data, BP_HISTOGRAM_COMMIT_SECONDS, 0, nanoseconds);
+}
+
+static void on_checkpoint(void *data, uint64_t nanoseconds)
+{
+    bp_metrics_observe(data, BP_HISTOGRAM_CHECKPOINT_SECONDS, 0, nanoseconds);
+}
+
+struct bp_store_observer bp_service_store_observer(struct bp_metrics *metrics)
+{
+    return (struct bp_store_observer){.committed = on_commit, .checkpointed = on_checkpoint, .data = metrics};
+}
+
 struct bp_answer *bp_service_ready(struct bp_service *service)
 {
     static const char body[] = "{\"status\":\"ready\"}";
@@ -188,7 +211,8 @@ struct bp_answer *bp_service_ready(struct bp_service *service)
     if (bp_store_ready(service->store, &err))
         return bp_problem_of(&err, NULL);
     if (bp_job_queue_is_full(&service->queue, BP_LANE_PLANS))
-        return bp_problem_say(BP_E_queue_full, "", "no more plans can wait");
+        return bp_service_come_again(service, BP_LANE_PLANS,
+                                     bp_problem_say(BP_E_queue_full, "", "no more plans can wait"));
     return bp_answer_static(200, BP_MEDIA_JSON, body, sizeof body - 1);
 }
 
@@ -204,4 +228,13 @@ void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N])
     gauges[BP_GAUGE_CACHE_BYTES] = bp_cache_bytes(&service->bodies) + bp_cache_bytes(&service->snapshots);
     gauges[BP_GAUGE_STORE_BYTES] = stats.database_bytes;
     gauges[BP_GAUGE_WAL_BYTES] = stats.wal_bytes;
+    gauges[BP_GAUGE_DISK_FREE] = stats.disk_free_bytes;
+    gauges[BP_GAUGE_STORE_PLANS] = 0;
+    for (size_t i = 0; i < BP_STORE_PLAN_STATE_N; i++)
+        gauges[BP_GAUGE_STORE_PLANS] += stats.plans[i];
+    gauges[BP_GAUGE_STORE_SNAPSHOTS] = stats.snapshots;
+    gauges[BP_GAUGE_STORE_QUEUED] = stats.queued;
+    gauges[BP_GAUGE_JOBS_UNFINISHED] = stats.jobs_unfinished;
+    gauges[BP_GAUGE_FAILED_UNITS] = stats.failed_units;
+    gauges[BP_GAUGE_BUSY_CHECKPOINTS] = stats.busy_checkpoints;
 }

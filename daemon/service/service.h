@@ -46,9 +46,18 @@ bool bp_service_leave(struct bp_service *service, struct bp_waiter *waiter);
 
 /* ---- Plans ---- */
 
-/* A POST of a request. `async`: the caller prefers to be answered as soon as the request is on disk. */
-struct bp_answer *bp_service_plan_create(struct bp_service *service, const char *body, size_t n, bool async,
-                                         struct bp_waiter *waiter);
+/* How long the caller of a plan waits for it: till the end; until bp_service_lose_patience, from when on it is content
+ * with a 202; or not at all when a 202 can be given. With less than full patience a plan to be derived is put on disk
+ * first. */
+enum bp_patience { BP_PATIENCE_FULL, BP_PATIENCE_SOME, BP_PATIENCE_NONE };
+
+/* A POST of a request. */
+struct bp_answer *bp_service_plan_create(struct bp_service *service, const char *body, size_t n,
+                                         enum bp_patience patience, struct bp_waiter *waiter);
+
+/* The waiter, which had some patience, has none any more. When its plan is on disk as an accepted one the answer is the
+ * 202, and the waiter has left; else NULL: it waits on, for that or for the plan. Any thread. */
+struct bp_answer *bp_service_lose_patience(struct bp_service *service, struct bp_waiter *waiter);
 
 /* `id` as it stands in the URL: a digest or a prefix of one. */
 struct bp_answer *bp_service_plan_get(struct bp_service *service, const char *id);
@@ -102,7 +111,10 @@ struct bp_answer *bp_service_model_get(const char *name);
 /* 200 when new work would be taken now, else the problem that stands in its way. */
 struct bp_answer *bp_service_ready(struct bp_service *service);
 
-/* Fills in the gauges the service knows of and leaves the others. */
+/* What the store tells of its commits and checkpoints goes into the metrics. */
+struct bp_store_observer bp_service_store_observer(struct bp_metrics *metrics);
+
+/* Fills in the samples the service knows of and leaves the others. */
 void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N]);
 
 #endif

@@ -60,6 +60,11 @@ static struct bp_answer *read_snapshot(struct bp_service *service, const struct 
     return answer;
 }
 
+static void count_lookup(struct bp_service *service, enum bp_cache_result result)
+{
+    bp_metrics_count_by(service->metrics, BP_COUNTERS_CACHE, BP_CACHE_SNAPSHOTS, result, 0);
+}
+
 struct bp_answer *bp_service_snapshot_get(struct bp_service *service, const char *text, bool validate_only)
 {
     struct bp_digest digest;
@@ -68,11 +73,16 @@ struct bp_answer *bp_service_snapshot_get(struct bp_service *service, const char
     if (!bp_digest_parse(text, &digest) && !bp_service_find(service, BP_STORE_SNAPSHOTS, text, &digest, &refusal))
         return refusal;
     struct bp_answer *answer = bp_cache_get(&service->snapshots, &digest, &checked);
-    if (answer && validate_only)
+    if (answer && validate_only) {
+        count_lookup(service, BP_CACHE_HIT);
         return answer;
+    }
     uint64_t version = files_version(service);
-    if (answer && checked == version)
+    if (answer && checked == version) {
+        count_lookup(service, BP_CACHE_HIT);
         return answer;
+    }
+    count_lookup(service, BP_CACHE_MISS);
     bp_answer_unref(answer);
     return read_snapshot(service, &digest, version);
 }

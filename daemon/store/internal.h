@@ -18,9 +18,10 @@ int bp_store_lock(const char *real_path, int *ret_fd, struct bp_err *err);
 
 /* ---- migrate.c ---- */
 
-/* The schema version of the file, 0 when it is absent or empty, read through a connection that changes nothing.
- * schema_newer, or storage_failed when it is not one of our files. */
-int bp_store_schema(const char *real_path, unsigned *ret, struct bp_err *err);
+/* The schema version of the file, 0 when it is absent or empty, read through a connection that changes nothing; but
+ * with `may_roll_back` what a crash left half written while the file was made is undone, as SQLite does. schema_newer,
+ * or storage_failed when it is not one of our files. */
+int bp_store_schema(const char *real_path, bool may_roll_back, unsigned *ret, struct bp_err *err);
 unsigned bp_store_schema_known(void);
 
 /* Opens the connection that writes, and brings the file from `version` to what is known. */
@@ -47,6 +48,7 @@ struct bp_store_writer {
     uint64_t wal_limit, next_checkpoint;
     int64_t page_size;
     unsigned batch;
+    struct bp_store_observer observer;
     pthread_t thread;
 
     pthread_mutex_t queue_lock;
@@ -63,7 +65,7 @@ struct bp_store_writer {
     atomic_uint_fast64_t wal_bytes; /* not yet in the database file, as of the last commit */
 };
 
-/* `writer->db`, `counts`, `wal_limit` and `batch` are set by the caller, the rest is zero. */
+/* `writer->db`, `counts`, `wal_limit`, `batch` and `observer` are set by the caller, the rest is zero. */
 int bp_store_writer_start(struct bp_store_writer *writer, struct bp_err *err);
 /* Commits what is queued and ends the thread. */
 void bp_store_writer_stop(struct bp_store_writer *writer);
@@ -74,7 +76,7 @@ struct bp_store_pool {
     struct bp_db *at;
     struct bp_db **idle; /* a stack: the last one used has the warmest cache */
     unsigned n, n_idle;
-    int64_t deadline_ns;
+    int64_t deadline_ns; /* 0: none, and one thread alone that reads */
     pthread_mutex_t lock;
     pthread_cond_t returned;
 };

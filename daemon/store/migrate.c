@@ -30,27 +30,45 @@ static int judge_schema(const char *path, int64_t version, int64_t application, 
     return 0;
 }
 
-int bp_store_schema(const char *real_path, unsigned *ret, struct bp_err *err)
+/* What the file says of itself. A process that ended while it made the file can have left a rollback journal, without
+ * which the file cannot be read, and which only a connection that writes may apply: `ret_journal` then. */
+static int read_schema(const char *path, bool for_writing, int64_t ret[3], bool *ret_journal, struct bp_err *err)
+{
+    static const char *const questions[] = {"PRAGMA user_version", "PRAGMA application_id",
+                                            "SELECT count(*) FROM sqlite_schema"};
+    struct bp_db db;
+    int result = bp_db_open(path, for_writing, &db, err);
+    if (result < 0)
+        return -1;
+    for (size_t i = 0; result == 0 && i < sizeof questions / sizeof *questions; i++)
+        if ((result = bp_db_int(&db, questions[i], &ret[i], err)) < 0)
+            *ret_journal = sqlite3_extended_errcode(db.handle) == SQLITE_READONLY_ROLLBACK;
+    bp_db_close(&db);
+    return result == 0 ? 0 : bp_err_prefix(err, "%s", path);
+}
+
+int bp_store_schema(const char *real_path, bool may_roll_back, unsigned *ret, struct bp_err *err)
 {
     struct stat status;
     if (stat(real_path, &status) < 0 || status.st_size == 0) {
         *ret = 0;
         return 0;
     }
-    struct bp_db db;
-    int64_t version = 0, application = 0, n_tables = 0;
-    if (bp_db_open(real_path, false, &db, err) < 0)
-        return -1;
-    int result = 0;
-    if (bp_db_int(&db, "PRAGMA user_version", &version, err) < 0 ||
-        bp_db_int(&db, "PRAGMA application_id", &application, err) < 0 ||
-        bp_db_int(&db, "SELECT count(*) FROM sqlite_schema", &n_tables, err) < 0)
-        result = bp_err_prefix(err, "%s", real_path);
-    bp_db_close(&db);
+    int64_t answers[3] = {0};
+    struct bp_err first = {0};
+    bool has_journal = false;
+    int result = read_schema(real_path, false, answers, &has_journal, &first);
+    if (result < 0 && has_journal && !may_roll_back)
+        return bp_fail(err, BP_E_storage_failed, "", "%s was left half written: start the daemon on it first",
+                       real_path);
+    if (result < 0 && has_journal)
+        result = read_schema(real_path, true, answers, &has_journal, err);
+    else if (result < 0)
+        return bp_fail(err, first.code, first.path, "%s", first.message);
     if (result == 0)
-        result = judge_schema(real_path, version, application, n_tables, err);
+        result = judge_schema(real_path, answers[0], answers[1], answers[2], err);
     if (result == 0)
-        *ret = (unsigned)version;
+        *ret = (unsigned)answers[0];
     return result;
 }
 
@@ -122,7 +140,7 @@ int bp_store_migrate(const char *path, bool dry_run, unsigned *ret_from, unsigne
     if (!real)
         return -1;
     if (bp_store_lock(real, &lock_fd, err) == 0) {
-        result = bp_store_schema(real, &version, err);
+        result = bp_store_schema(real, !dry_run, &version, err);
         struct bp_db db;
         if (result == 0 && !dry_run && (result = bp_store_open_writer(real, version, &db, err)) == 0)
             bp_db_close(&db);

@@ -57,7 +57,7 @@ struct bp_db *bp_store_pool_take(struct bp_store_pool *pool, struct bp_err *err)
         db = pool->idle[--pool->n_idle];
     pthread_mutex_unlock(&pool->lock);
     if (db)
-        db->deadline = deadline;
+        db->deadline = pool->deadline_ns ? deadline : 0;
     else
         bp_fail(err, BP_E_deadline_exceeded, "", "the store is busy reading");
     return db;

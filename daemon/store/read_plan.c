@@ -279,3 +279,28 @@ int bp_store_plan_list(struct bp_store *store, const struct bp_store_plan_filter
         *ret = page;
     return result;
 }
+
+int bp_store_plans_after(struct bp_store *store, const struct bp_store_place *after, size_t limit,
+                         struct bp_arena *arena, const struct bp_store_plan_name **ret, size_t *ret_n,
+                         struct bp_err *err)
+{
+    struct bp_store_plan_name *names = NULL;
+    size_t n = 0;
+    struct bp_db *db = bp_store_pool_take(&store->pool, err);
+    if (!db)
+        return -1;
+    struct bp_query query = bp_query_of(db, BP_SQL_PLANS_AFTER, arena);
+    bp_bind_int(&query, after->committed_at);
+    bp_bind_int(&query, after->seq);
+    bp_bind_int(&query, (int64_t)limit);
+    while (bp_query_row(&query) && (names = bp_row_array(&query, names, n, sizeof *names)))
+        names[n++] = (struct bp_store_plan_name){.place = {bp_row_int(&query, 0), bp_row_int(&query, 1)},
+                                                 .id = bp_row_digest(&query, 2)};
+    int result = bp_query_end(&query, err);
+    bp_store_pool_give(&store->pool, db);
+    if (result == 0) {
+        *ret = names;
+        *ret_n = n;
+    }
+    return result;
+}

@@ -23,7 +23,7 @@ int64_t bp_monotonic_ns(void)
 static int past_deadline(void *data)
 {
     const struct bp_db *db = data;
-    return db->deadline && bp_monotonic_ns() > db->deadline;
+    return (db->deadline && bp_monotonic_ns() > db->deadline) || (db->stop && atomic_load(db->stop));
 }
 
 enum bp_code bp_db_code(int rc)

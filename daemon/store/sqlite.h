@@ -21,7 +21,8 @@ struct bp_db {
     sqlite3_stmt *stmts[BP_SQL_N];           /* prepared at their first use */
     sqlite3_stmt *plan_lists[BP_PLAN_LISTS]; /* one per combination of filters */
     struct bp_store_packer *packer;
-    int64_t deadline; /* monotonic, nanoseconds; 0 is none */
+    int64_t deadline;        /* monotonic, nanoseconds; 0 is none */
+    const atomic_bool *stop; /* ends what a reader runs, as its deadline does; or NULL */
 };
 
 /* Opens read-only and minding the deadline, or for writing (then the file is made when absent). Neither checkpoints

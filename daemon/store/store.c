@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,7 +39,8 @@ static int open_connections(struct bp_store *store, const struct bp_store_option
     unsigned deadline_ms = options->read_deadline_ms ? options->read_deadline_ms : READ_DEADLINE_MS;
     writer->batch = options->batch ? options->batch : BATCH;
     writer->wal_limit = options->wal_limit ? options->wal_limit : WAL_LIMIT;
-    if (bp_store_schema(store->path, &version, err) < 0 ||
+    writer->observer = options->observer;
+    if (bp_store_schema(store->path, true, &version, err) < 0 ||
         bp_store_open_writer(store->path, version, &writer->db, err) < 0)
         return -1;
     if (count_rows(&writer->db, &writer->counts, err) == 0 &&
@@ -75,13 +77,38 @@ int bp_store_open(const struct bp_store_options *options, struct bp_store **ret,
     return 0;
 }
 
+int bp_store_open_reader(const char *path, struct bp_store **ret, struct bp_err *err)
+{
+    unsigned version = 0;
+    struct bp_store *store = calloc(1, sizeof *store);
+    if (!store)
+        return bp_fail(err, BP_E_out_of_memory, "", "no memory for the store");
+    store->lock_fd = -1;
+    store->path = bp_store_real_path(path, err);
+    int result = store->path ? bp_store_schema(store->path, false, &version, err) : -1;
+    if (result == 0 && version != bp_store_schema_known())
+        result = bp_fail(err, BP_E_storage_failed, "", "%s has schema %u, %u is needed: migrate it first", path,
+                         version, bp_store_schema_known());
+    if (result == 0)
+        result = bp_store_pool_open(&store->pool, store->path, 1, 0, err);
+    if (result < 0) {
+        free_store(store);
+        return -1;
+    }
+    *ret = store;
+    return 0;
+}
+
 void bp_store_close(struct bp_store *store)
 {
     if (!store)
         return;
-    bp_store_writer_stop(&store->writer);
+    bool writes = store->lock_fd >= 0;
+    if (writes)
+        bp_store_writer_stop(&store->writer);
     bp_store_pool_close(&store->pool);
-    bp_db_close(&store->writer.db);
+    if (writes)
+        bp_db_close(&store->writer.db);
     free_store(store);
 }
 
@@ -109,11 +136,18 @@ static uint64_t file_bytes(const char *path, const char *suffix)
     return bytes;
 }
 
+static uint64_t disk_free_bytes(const char *path)
+{
+    struct statvfs disk;
+    return statvfs(path, &disk) == 0 ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
+}
+
 void bp_store_stats(struct bp_store *store, struct bp_store_stats *ret)
 {
     struct bp_store_writer *writer = &store->writer;
     struct bp_store_stats stats = {.database_bytes = file_bytes(store->path, ""),
-                                   .wal_bytes = file_bytes(store->path, "-wal")};
+                                   .wal_bytes = file_bytes(store->path, "-wal"),
+                                   .disk_free_bytes = disk_free_bytes(store->path)};
     pthread_mutex_lock(&writer->queue_lock);
     stats.queued = writer->queued;
     pthread_mutex_unlock(&writer->queue_lock);

@@ -16,6 +16,7 @@
 #ifndef BP_STORE_STORE_H
 #define BP_STORE_STORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,6 +30,15 @@
 
 struct bp_store;
 
+/* Told on the writer thread, outside its locks, after each group that was committed and each checkpoint, whether
+ * readers were in its way or not: how many units, and how long COMMIT (which writes and syncs the log) or the
+ * checkpoint took. All NULL: nobody is. */
+struct bp_store_observer {
+    void (*committed)(void *data, uint64_t units, uint64_t nanoseconds);
+    void (*checkpointed)(void *data, uint64_t nanoseconds);
+    void *data;
+};
+
 /* Zero means the default given here. */
 struct bp_store_options {
     const char *path;          /* of the database file; it is made when absent, its directory is not */
@@ -37,6 +47,7 @@ struct bp_store_options {
     unsigned read_deadline_ms; /* of one read, the wait for a connection included: 1000 */
     uint64_t wal_limit;        /* bytes of write-ahead log from which on new work is to be refused: 1 GiB. The log is
                                 * checkpointed at 8 MiB; it only grows past that while another process keeps reading. */
+    struct bp_store_observer observer;
 };
 
 /* Takes the lock on realpath(path).lock for the life of the store, checks the schema, applies the migrations that are
@@ -60,6 +71,7 @@ extern const char *const bp_store_plan_state_names[]; /* "committed", "rejected"
 /* For metrics. The counts are of rows on disk; kept, not counted, so this is cheap. */
 struct bp_store_stats {
     uint64_t database_bytes, wal_bytes;
+    uint64_t disk_free_bytes; /* for us, where the file is; UINT64_MAX when that cannot be said */
     uint64_t plans[BP_STORE_PLAN_STATE_N], snapshots, derivations, replays, jobs_unfinished;
     uint64_t queued;                       /* units waiting for the writer */
     uint64_t commits, units, failed_units; /* since the start */
@@ -71,11 +83,45 @@ void bp_store_stats(struct bp_store *store, struct bp_store_stats *ret);
  * the lock. Codes as bp_store_open. */
 int bp_store_migrate(const char *path, bool dry_run, unsigned *ret_from, unsigned *ret_to, struct bp_err *err);
 
-/* Checks a file that may be in use: SQLite's own integrity and foreign keys, and every snapshot against its digest,
- * calling `corrupt` for each that fails. Writes nothing. -1: it could not be read to the end, or SQLite's checks found
- * something (storage_failed); corrupt snapshots alone are no error. */
-int bp_store_verify(const char *path, void (*corrupt)(void *data, const struct bp_digest *digest, const char *stage),
-                    void *data, uint64_t *ret_checked, uint64_t *ret_corrupt, struct bp_err *err);
+/* One thing that is not as it must be. Borrowed for the call. */
+struct bp_store_defect {
+    const char *table;  /* "file" of what is not in one table */
+    const char *key;    /* what names the row to people; "" when none does */
+    const char *reason; /* "the stored bytes are not those of the digest" */
+};
+
+struct bp_store_verifier {
+    void (*defect)(void *data, const struct bp_store_defect *defect);
+    void *data;
+    const atomic_bool *stop; /* or NULL; once true the check ends with deadline_exceeded */
+};
+
+/* How many rows were looked at, and how many defects were told. */
+struct bp_store_verified {
+    uint64_t plans, snapshots, derivations, edges, evidence, replays, jobs, defects;
+};
+
+/* Checks a file that may be in use: SQLite's own integrity and references, every snapshot against its digest, and what
+ * must hold between rows (verify.def: edges, derivations, evidence, plans' stages, replays, jobs). Writes nothing. -1:
+ * it could not be looked at, or not to the end; defects alone are no error. */
+int bp_store_verify(const char *path, const struct bp_store_verifier *verifier, struct bp_store_verified *ret,
+                    struct bp_err *err);
+
+/* Opens a file, which may be in use, for the reads below and bp_store_close alone: no lock, no writer, no deadline.
+ * Codes: as bp_store_open; storage_failed too when the file is not there or its schema is an older one. */
+int bp_store_open_reader(const char *path, struct bp_store **ret, struct bp_err *err);
+
+/* ---- Backups ---- */
+
+struct bp_store_backup {
+    const atomic_bool *stop;               /* or NULL; once true the copy ends with `stopping` */
+    atomic_uint_fast64_t pages, all_pages; /* copied so far, and in all; read by others meanwhile */
+};
+
+/* Copies the database as it is now to `to`, which must not be there, while it is being written to: through a reader of
+ * its own, whose state is that of one moment. The write-ahead log cannot be cut meanwhile. The copy is one file, in no
+ * use and synced, of mode 0600; it is removed again when it fails. Any thread. */
+int bp_store_backup(struct bp_store *store, const char *to, struct bp_store_backup *backup, struct bp_err *err);
 
 /* ---- Records: the same shapes are written and read back ---- */
 
@@ -310,6 +356,20 @@ struct bp_store_job_page {
  * `limit`. Fewer than `limit` means these were the last. */
 int bp_store_jobs_unfinished(struct bp_store *store, int64_t after, size_t limit, struct bp_arena *arena,
                              struct bp_store_job_page *ret, struct bp_err *err);
+
+/* A place among the finished plans in the order in which they finished. All zero: before the first. */
+struct bp_store_place {
+    int64_t committed_at, seq;
+};
+struct bp_store_plan_name {
+    struct bp_store_place place;
+    struct bp_digest id;
+};
+
+/* The finished plans after a place, oldest first, at most `limit`; fewer mean that these were the last. */
+int bp_store_plans_after(struct bp_store *store, const struct bp_store_place *after, size_t limit,
+                         struct bp_arena *arena, const struct bp_store_plan_name **ret, size_t *ret_n,
+                         struct bp_err *err);
 
 /* ---- Times ---- */
 

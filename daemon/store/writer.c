@@ -58,12 +58,18 @@ static int begin(struct bp_db *db)
     return rc;
 }
 
-static int write_group(struct bp_db *db, struct bp_store_unit *group, struct bp_store_counts *counts)
+static int write_group(struct bp_db *db, struct bp_store_unit *group, struct bp_store_counts *counts,
+                       int64_t *ret_commit_ns)
 {
     int rc = begin(db);
     for (struct bp_store_unit *unit = group; rc == SQLITE_OK && unit; unit = unit->next)
         rc = bp_store_write_unit(db, unit, counts);
-    return rc == SQLITE_OK ? run(db, BP_SQL_COMMIT) : rc;
+    if (rc != SQLITE_OK)
+        return rc;
+    int64_t began = bp_monotonic_ns();
+    rc = run(db, BP_SQL_COMMIT);
+    *ret_commit_ns = bp_monotonic_ns() - began;
+    return rc;
 }
 
 static void add_counts(struct bp_store_counts *to, const struct bp_store_counts *add)
@@ -103,13 +109,16 @@ static void fail_group(struct bp_store_writer *writer, struct bp_store_unit *gro
 }
 
 static void group_committed(struct bp_store_writer *writer, struct bp_store_unit *group,
-                            const struct bp_store_counts *counts)
+                            const struct bp_store_counts *counts, int64_t commit_ns)
 {
+    const uint64_t n = length(group);
     pthread_mutex_lock(&writer->counts_lock);
     add_counts(&writer->counts, counts);
     writer->commits++;
-    writer->units += length(group);
+    writer->units += n;
     pthread_mutex_unlock(&writer->counts_lock);
+    if (writer->observer.committed)
+        writer->observer.committed(writer->observer.data, n, (uint64_t)commit_ns);
     tell(group, NULL);
 }
 
@@ -141,9 +150,10 @@ static void commit_group(struct bp_store_writer *writer, struct bp_store_unit *g
         return;
     }
     struct bp_store_counts counts = {0};
-    int rc = write_group(&writer->db, group, &counts);
+    int64_t commit_ns = 0;
+    int rc = write_group(&writer->db, group, &counts, &commit_ns);
     if (rc == SQLITE_OK) {
-        group_committed(writer, group, &counts);
+        group_committed(writer, group, &counts, commit_ns);
         return;
     }
     if (undo(writer, rc, &err) != OF_THE_UNIT || !group->next) {
@@ -171,8 +181,11 @@ static int note_wal(void *data, sqlite3 *handle, const char *name, int pages)
 
 static void checkpoint(struct bp_store_writer *writer)
 {
+    int64_t began = bp_monotonic_ns();
     int rc = sqlite3_wal_checkpoint_v2(writer->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     bool busy = rc != SQLITE_OK;
+    if (writer->observer.checkpointed)
+        writer->observer.checkpointed(writer->observer.data, (uint64_t)(bp_monotonic_ns() - began));
     /* A sync that failed here leaves the log as it is, but a second one could pass without the lost pages. */
     if (busy && severity_of(rc) == OF_THE_STORE)
         atomic_store(&writer->failed, true);

@@ -250,7 +250,7 @@ void server_sql(const struct server *at, const char *sql)
     sqlite3 *database = open_database(at, SQLITE_OPEN_READWRITE);
     char *message = NULL;
     ck_assert_msg(sqlite3_exec(database, sql, NULL, NULL, &message) == SQLITE_OK, "%s: %s", sql, message);
-    ck_assert_int_eq(sqlite3_changes(database), 1);
+    ck_assert_int_gt(sqlite3_changes(database), 0);
     ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
 }
 

@@ -405,7 +405,7 @@ static const char *const usage_errors[][4] = {
     {"plan", "--world-size=8", "/dev/null", NULL},
     {"plan", "--memory-bytes=8", "/dev/null", NULL},
     {"--no-such-option", "list", NULL},
-    {"--server", "https://127.0.0.1:7433", "passes", NULL},
+    {"--server", "ftp://127.0.0.1:7433", "passes", NULL},
     {"--server", "ftp://127.0.0.1", "passes", NULL},
     {"--server", "nonsense", "passes", NULL},
     {"--server", "unix:", "passes", NULL},

@@ -27,10 +27,11 @@ static void read_plan(uint64_t index, struct bp_arena *arena, struct bp_request 
 static double time_passes(const struct bp_request *request, const struct bp_outcome *outcome)
 {
     struct bp_arena arena = {0};
-    struct bp_symbols symbols;
+    struct bp_symbols symbols[BP_KINDS_MAX];
+    uint32_t n_blocks;
     struct bp_err err = {0};
     struct bp_ir ir;
-    if (bp_symbols_of(&request->model, 0, &request->workload, &request->strategy, &symbols, &err) < 0)
+    if (bp_symbols_of_blocks(request, symbols, &n_blocks, &err) < 0)
         bench_die("%s", err.message);
     const double start = bench_now();
     for (size_t i = 0; i < outcome->n_derivations; i++) {
@@ -38,7 +39,8 @@ static double time_passes(const struct bp_request *request, const struct bp_outc
                                       .source_digest = outcome->snapshots[i].digest,
                                       .request = request,
                                       .fingerprints = &outcome->fingerprints,
-                                      .symbols = &symbols};
+                                      .symbols = symbols,
+                                      .n_blocks = n_blocks};
         if (outcome->derivations[i].pass->run(&input, &arena, &ir, &err) < 0)
             bench_die("%s", err.message);
     }

@@ -37,7 +37,7 @@ static void write_form(const struct bp_model *model, struct bp_buf *out)
     FUZZ_EXPECT(bp_writer_finish(&writer, &err) == 0, "%s", err.message);
 }
 
-static void expect_form_says_it_all(const struct bp_config *config)
+static void expect_form_says_it_all(const struct bp_config *config, struct bp_arena *arena)
 {
     struct bp_buf form = {0}, again = {0};
     struct bp_err err = {0};
@@ -47,7 +47,7 @@ static void expect_form_says_it_all(const struct bp_config *config)
     write_form(&config->model, &form);
     json_t *value = bp_json_parse(form.data, form.len, NULL, &err);
     struct bp_reader reader = bp_reader_of(value, "", &problems);
-    bp_model_read(&reader, &model);
+    bp_model_read(&reader, arena, &model);
     FUZZ_EXPECT(bp_problems_none(&problems), "%s: %.*s", problems.n ? problems.at[0].message : "", (int)form.len,
                 form.data);
     write_form(&model, &again);
@@ -140,7 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         const char *beyond = bp_model_beyond_form(&config.model);
         FUZZ_EXPECT(config.has_parameters, "taken and not counted");
         FUZZ_EXPECT(beyond == NULL, "taken in spite of %s", beyond);
-        expect_form_says_it_all(&config);
+        expect_form_says_it_all(&config, &arena);
     }
     json_decref(value);
     bp_arena_release(&arena);

@@ -104,6 +104,8 @@ static void check_head(char *lines)
     static const char etag[] = "\"sha256:0123\"";
     static const char *const versions[] = {"HTTP/1.1", "HTTP/1.0"};
     struct bp_head head = {0};
+    bool asked_for_async = false;
+    unsigned timeout = 0;
     for (char *line = lines, *next; line; line = next) {
         next = strchr(line, '\n');
         if (next)
@@ -111,6 +113,7 @@ static void check_head(char *lines)
         char *value = strchr(line, ':');
         if (value)
             *value++ = '\0';
+        asked_for_async |= value && strcasecmp(line, "prefer") == 0 && strcasestr(value, "respond-async");
         bp_head_add(&head, line, value);
     }
     for (size_t i = 0; i < 2; i++) {
@@ -122,8 +125,10 @@ static void check_head(char *lines)
     }
     if (bp_media_is_json(head.content_type))
         FUZZ_EXPECT(strncasecmp(head.content_type, "application/json", 16) == 0, "%s", head.content_type);
-    if (bp_prefers_async(head.prefer))
-        FUZZ_EXPECT(strcasestr(head.prefer, "respond-async"), "%s", head.prefer);
+    FUZZ_EXPECT(asked_for_async || !head.preferences.respond_async, "nobody asked for respond-async");
+    FUZZ_EXPECT(head.preferences.wait <= BP_SECONDS_MAX, "wait=%u", head.preferences.wait);
+    if (bp_head_request_timeout(&head, &timeout, NULL) == 0)
+        FUZZ_EXPECT(timeout <= BP_SECONDS_MAX && (timeout > 0) == (head.n_request_timeout > 0), "%u", timeout);
     if (bp_etag_matches(head.if_none_match, etag))
         FUZZ_EXPECT(strstr(head.if_none_match, etag) || strchr(head.if_none_match, '*'), "%s", head.if_none_match);
 }

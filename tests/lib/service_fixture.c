@@ -78,6 +78,12 @@ uint64_t service_fixture_count(const struct service_fixture *fixture, enum bp_co
     return atomic_load(&fixture->metrics.counters[counter]);
 }
 
+uint64_t service_fixture_lookups(const struct service_fixture *fixture, enum bp_cache_kind cache,
+                                 enum bp_cache_result result)
+{
+    return atomic_load(&fixture->metrics.cells[BP_CELLS_CACHE + (size_t)cache * BP_LABEL_RESULT_N + (size_t)result]);
+}
+
 static void on_wake(struct bp_waiter *waiter, struct bp_answer *answer)
 {
     struct client *client = (struct client *)(void *)waiter;
@@ -101,7 +107,15 @@ void client_take(struct client *client, struct bp_answer *answer)
 void client_post(struct service_fixture *fixture, struct client *client, const char *body, bool async)
 {
     client_begin(client);
-    client_take(client, bp_service_plan_create(fixture->service, body, strlen(body), async, &client->waiter));
+    client_take(client, bp_service_plan_create(fixture->service, body, strlen(body),
+                                               async ? BP_PATIENCE_NONE : BP_PATIENCE_FULL, &client->waiter));
+}
+
+void client_post_patiently(struct service_fixture *fixture, struct client *client, const char *body)
+{
+    client_begin(client);
+    client_take(client,
+                bp_service_plan_create(fixture->service, body, strlen(body), BP_PATIENCE_SOME, &client->waiter));
 }
 
 void client_wait(struct client *client)

@@ -28,6 +28,8 @@ void service_fixture_block(struct service_fixture *fixture);
 void service_fixture_unblock(struct service_fixture *fixture);
 
 uint64_t service_fixture_count(const struct service_fixture *fixture, enum bp_counter counter);
+uint64_t service_fixture_lookups(const struct service_fixture *fixture, enum bp_cache_kind cache,
+                                 enum bp_cache_result result);
 
 /* A client. `answer` is what it got, given back by client_done. */
 struct client {
@@ -37,6 +39,7 @@ struct client {
     bool waits; /* was told to wait */
 };
 void client_post(struct service_fixture *fixture, struct client *client, const char *body, bool async);
+void client_post_patiently(struct service_fixture *fixture, struct client *client, const char *body);
 /* Takes what another call gave; waits when that is NULL. */
 void client_begin(struct client *client);
 void client_take(struct client *client, struct bp_answer *answer);

@@ -40,11 +40,11 @@ const PROBLEM = '/components/schemas/Problem';
 // Where the answer's description is: a pointer, or what is wrong.
 function describe(exchange, route) {
     const method = exchange.method === 'HEAD' ? 'get' : exchange.method.toLowerCase();
-    if (!route)
-        return exchange.status === 404 ? { problem: true } : { wrong: 'the route is not described' };
+    if (!route) // who may not be known learns no more
+        return [401, 403, 404, 429].includes(exchange.status) ? { problem: true } : { wrong: 'the route is not described' };
     const operation = api.paths[route.path][method];
     if (!operation)
-        return exchange.status === 405 ? { problem: true } : { wrong: 'the method is not described' };
+        return [401, 403, 405, 429].includes(exchange.status) ? { problem: true } : { wrong: 'the method is not described' };
     const answer = operation.responses[exchange.status];
     if (!answer)
         return { wrong: `status ${exchange.status} is not described` };

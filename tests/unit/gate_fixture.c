@@ -54,9 +54,7 @@ void plan_derive(struct plan *plan, const json_t *request, enum bp_plan_state st
     ck_assert_msg(result == 0, "%s", err.message);
     const struct bp_problems *found = &plan->outcome.diagnostics;
     ck_assert_msg(plan->outcome.state == state, "%s: %s", line_of(found), found->n ? found->at[0].message : "");
-    ck_assert_int_eq(
-        bp_symbols_of(&plan->request.model, 0, &plan->request.workload, &plan->request.strategy, &plan->symbols, &err),
-        0);
+    ck_assert_int_eq(bp_symbols_of_blocks(&plan->request, plan->symbols, &plan->n_blocks, &err), 0);
     bp_problems_release(&problems);
 }
 
@@ -80,7 +78,8 @@ void spoiled_copy(struct spoiled *copy, const struct plan *plan, enum bp_stage s
     *copy = (struct spoiled){.request = plan->request};
     copy->gate = (struct bp_gate){.request = &copy->request,
                                   .fingerprints = &plan->outcome.fingerprints,
-                                  .symbols = &plan->symbols,
+                                  .blocks = plan->symbols,
+                                  .n_blocks = plan->n_blocks,
                                   .source_digest = plan->outcome.fingerprints.transformer,
                                   .arena = &copy->arena,
                                   .bytes = &snapshot->bytes,

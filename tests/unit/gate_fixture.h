@@ -19,7 +19,8 @@ extern const char *const plan_texts[PLAN_NAME_N]; /* with ' for " */
 struct plan {
     struct bp_arena arena;
     struct bp_request request;
-    struct bp_symbols symbols;
+    struct bp_symbols symbols[BP_KINDS_MAX]; /* of each planned block */
+    uint32_t n_blocks;
     struct bp_outcome outcome;
 };
 

@@ -26,6 +26,8 @@ static struct array array_of(const struct spoiled *copy, enum part part)
         return m ? (struct array){m->values, sizeof *m->values} : (struct array){d->values, sizeof *d->values};
     case OPERATION:
         return (struct array){m->operations, sizeof *m->operations};
+    case BLOCK:
+        return (struct array){d->blocks, sizeof *d->blocks};
     case LAYER:
         return (struct array){d->layers, sizeof *d->layers};
     case TASK:

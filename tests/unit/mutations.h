@@ -9,6 +9,7 @@ enum part {
     SNAPSHOT, /* its head */
     VALUE,    /* model or distributed */
     OPERATION,
+    BLOCK, /* distributed */
     LAYER,
     TASK,   /* distributed or portable */
     BUFFER, /* portable or concrete */

@@ -16,7 +16,8 @@ static void queue_twice(struct spoiled *copy)
 #define C(law) .id = law, .stage = BP_STAGE_CONCRETE
 #define OPERATIONS(task_name) .part = TASK, .name = task_name, FLIP(struct bp_distributed_task, work.operations)
 #define PARAMETERS(row_name) .part = LAYER, .name = row_name, FLIP(struct bp_distributed_layer, parameters)
-#define MEMORY(fact) .at = offsetof(struct bp_distributed_ir, memory) + BP_MEMORY_##fact * sizeof(struct bp_bytes)
+#define MEMORY(fact)                                                                                                   \
+    .part = BLOCK, .at = offsetof(struct bp_distributed_block, memory) + BP_MEMORY_##fact * sizeof(struct bp_bytes)
 #define SIZE(role_name) .part = BUFFER, .name = role_name, FLIP(struct bp_portable_buffer, size)
 static const struct mutation rows[] = {
     {D("law.qkv"), .path = "/tasks", OPERATIONS("attention.query.forward")},
@@ -32,11 +33,13 @@ static const struct mutation rows[] = {
     {D("law.vector_work"), .path = "/tasks", OPERATIONS("attention.norm.weight_gradient")},
     {D("law.recompute"), .plan = FULL, .path = "/tasks", OPERATIONS("mlp.up.recompute")},
     {D("law.recompute"), .plan = SHARDED, .path = "/tasks", OPERATIONS("attention.softmax.recompute")},
-    {D("law.stored_activations"), .plan = SHARDED, .path = "/memory/stored_activations", MEMORY(STORED_ACTIVATIONS)},
-    {D("law.korthikanti"), .path = "/memory/stored_activations", MEMORY(STORED_ACTIVATIONS)},
-    {D("law.checkpoint"), .plan = FULL, .path = "/memory/activation_checkpoint", MEMORY(ACTIVATION_CHECKPOINT)},
-    {D("law.state_18_bytes"), .path = "/memory", MEMORY(OPTIMIZER)},
-    {D("law.state_sharded"), .plan = SHARDED, .path = "/memory", MEMORY(OPTIMIZER)},
+    {D("law.stored_activations"), .plan = SHARDED, .path = "/blocks/0/memory/stored_activations",
+     MEMORY(STORED_ACTIVATIONS)},
+    {D("law.korthikanti"), .path = "/blocks/0/memory/stored_activations", MEMORY(STORED_ACTIVATIONS)},
+    {D("law.checkpoint"), .plan = FULL, .path = "/blocks/0/memory/activation_checkpoint",
+     MEMORY(ACTIVATION_CHECKPOINT)},
+    {D("law.state_18_bytes"), .path = "/blocks/0/memory", MEMORY(OPTIMIZER)},
+    {D("law.state_sharded"), .plan = SHARDED, .path = "/blocks/0/memory", MEMORY(OPTIMIZER)},
     {D("law.tensor_payload"), .path = "/tasks", .part = TASK, .name = "mlp.output_collective.forward.all_reduce",
      FLIP(struct bp_distributed_task, work.message)},
     {D("law.tensor_reduction"), .path = "/tasks", OPERATIONS("mlp.output_collective.forward.all_reduce")},
@@ -49,10 +52,10 @@ static const struct mutation rows[] = {
     {D("law.mlp"), .plan = PREFILL, .path = "/tasks", OPERATIONS("mlp.up")},
     {D("law.mlp_gated"), .plan = DECODE, .path = "/tasks", OPERATIONS("mlp.gate")},
     {D("law.exact_work"), .plan = DECODE, .path = "/tasks", OPERATIONS("attention.rope")},
-    {D("law.kv_cache"), .plan = PREFILL, .path = "/memory/kv_cache", MEMORY(KV_CACHE)},
-    {D("law.kv_cache_grouped"), .plan = DECODE, .path = "/memory/kv_cache", MEMORY(KV_CACHE)},
-    {D("law.workspace"), .plan = PREFILL, .path = "/memory/workspace", MEMORY(WORKSPACE)},
-    {D("law.workspace_grouped"), .plan = DECODE, .path = "/memory/workspace", MEMORY(WORKSPACE)},
+    {D("law.kv_cache"), .plan = PREFILL, .path = "/blocks/0/memory/kv_cache", MEMORY(KV_CACHE)},
+    {D("law.kv_cache_grouped"), .plan = DECODE, .path = "/blocks/0/memory/kv_cache", MEMORY(KV_CACHE)},
+    {D("law.workspace"), .plan = PREFILL, .path = "/blocks/0/memory/workspace", MEMORY(WORKSPACE)},
+    {D("law.workspace_grouped"), .plan = DECODE, .path = "/blocks/0/memory/workspace", MEMORY(WORKSPACE)},
     {D("law.tensor_payload"), .plan = DECODE, .path = "/tasks", .part = TASK, .name = "mlp.all_reduce",
      FLIP(struct bp_distributed_task, work.message)},
     {D("law.tensor_reduction"), .plan = DECODE, .path = "/tasks", OPERATIONS("mlp.all_reduce")},

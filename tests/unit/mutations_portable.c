@@ -106,6 +106,12 @@ static void use_all(struct spoiled *copy)
     task(copy, "attention.norm.forward")->inputs = list_of(copy, 1, (uint32_t[]){1});
 }
 
+static void stand_apart(struct spoiled *copy)
+{
+    struct bp_portable_task *tasks = (struct bp_portable_task *)copy->portable->tasks;
+    tasks[1].block = "sparse";
+}
+
 #define P(check) .id = check, .stage = BP_STAGE_PORTABLE
 #define OF_TASK(task_name) .part = TASK, .name = task_name
 #define OF_BUFFER(role_name) .part = BUFFER, .name = role_name
@@ -115,6 +121,8 @@ static const struct mutation rows[] = {
     {P("portable.ids"), .path = "/tasks/%u/id", OF_TASK("mlp.up.forward"), FLIP(T, id.hash)},
     {P("portable.ids"), .path = "/buffers/%u/id", OF_BUFFER("weights"), FLIP(B, id.hash)},
     {P("portable.unique_ids"), .path = "/buffers/1/id", .spoil = share_id},
+    {P("portable.blocks"), .path = "/tasks/%u/block", OF_TASK("attention.norm.forward"), TEXT(T, block, "")},
+    {P("portable.blocks"), .spoil = stand_apart},
     {P("portable.names"), .spoil = share_name},
     {P("portable.names"), .path = "/tasks/%u/name", OF_TASK("mlp.up.forward"), TEXT(T, name, "")},
     {P("portable.references"), .spoil = use_no_buffer},
@@ -165,6 +173,8 @@ static const struct mutation rows[] = {
     {P("plan.origins"), .path = "/buffers/2/lineage/sources", .spoil = weights_from_the_input},
     {P("plan.origins"), .path = "/buffers/%u/lineage/sources", OF_BUFFER("weights"), COUNT(B, lineage.n_sources, 1)},
     {P("plan.tasks"), .path = "/tasks/%u/name", OF_TASK("mlp.up.forward"), TEXT(T, name, "mlp.up.forth")},
+    {P("plan.blocks"), .path = "/buffers/%u/block", OF_BUFFER("weights"), TEXT(B, block, "sparse")},
+    {P("plan.tasks"), .path = "/tasks/%u/block", OF_TASK("mlp.up.forward"), TEXT(T, block, "sparse")},
     {P("plan.tasks"), .path = "/tasks/%u/layer", OF_TASK("mlp.up.forward"), TEXT(T, layer, "mlp")},
     {P("plan.tasks"), .path = "/tasks/%u/phase", OF_TASK("mlp.up.forward"), SET(T, phase, BP_PHASE_RECOMPUTE)},
     {P("plan.tasks"), .path = "/tasks/%u/engine", OF_TASK("mlp.up.forward"), SET(T, engine, BP_ENGINE_VECTOR)},

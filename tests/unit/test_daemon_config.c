@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/access/scope.h"
 #include "daemon/config.h"
 
 static struct bp_daemon_config config;
@@ -68,6 +69,11 @@ START_TEST(test_config__nothing_given_is_the_documented_default)
     ck_assert_str_eq(config.database, "blueprint.db");
     ck_assert_uint_ge(config.workers, 1);
     ck_assert_uint_eq(config.queue, 256);
+    ck_assert_uint_eq(config.connections, 0);
+    ck_assert_uint_eq(config.connections_per_address, 0);
+    ck_assert_uint_eq(config.receive_timeout, 30);
+    ck_assert_uint_eq(config.answer_timeout, 60);
+    ck_assert_uint_eq(config.stop_timeout, 30);
     ck_assert_int_eq(config.log_level, BP_LOG_INFO);
 }
 END_TEST
@@ -118,10 +124,16 @@ START_TEST(test_config__values_that_are_none_are_refused)
     static const struct {
         const char *option, *value, *words;
     } rows[] = {
-        {"--listen", "0.0.0.0:7433", "loopback"},
-        {"--listen", "192.168.1.1:80", "loopback"},
-        {"--listen", "[::]:7433", "loopback"},
-        {"--listen", "example.org:80", "loopback"},
+        {"--listen", "example.org:80", "IP address"},
+        {"--listen", "127.1:80", "IP address"},
+        {"--listen-beyond-loopback-without-tokens-and-tls", "true", "yes or no"},
+        {"--socket-users", "root", "NAME:SCOPES"},
+        {"--socket-groups", "nobody-of-this-name:read", "does not know"},
+        {"--tokens", "", "path"},
+        {"--rate-limit", "5", "a rate is"},
+        {"--concurrency-limit", "0", "requests at once"},
+        {"--new-token", "a b", "a name of"},
+        {"--tls-certificate=/a", NULL, "go together"},
         {"--listen", "127.0.0.1", "HOST:PORT"},
         {"--listen", "127.0.0.1:65536", "HOST:PORT"},
         {"--listen", "127.0.0.1:", "HOST:PORT"},
@@ -134,14 +146,63 @@ START_TEST(test_config__values_that_are_none_are_refused)
         {"--workers", "99999999999999999999", "between"},
         {"--queue", "0", "between"},
         {"--queue", "65537", "between"},
+        {"--connections", "0", "between"},
+        {"--connections-per-address", "65537", "between"},
+        {"--receive-timeout", "0", "between"},
+        {"--answer-timeout", "3601", "between"},
+        {"--stop-timeout", "15s", "between"},
         {"--log-level", "INFO", "debug"},
         {"--database", "", "path"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         read_config(rows[i].option, rows[i].value, NULL, NULL, NULL);
         ck_assert_msg(problems.n == 1, "%s %s", rows[i].option, rows[i].value);
-        expect_problem(0, rows[i].option, rows[i].words);
+        expect_problem(0, strcspn(rows[i].option, "=") < strlen(rows[i].option) ? "tls-certificate" : rows[i].option,
+                       rows[i].words);
     }
+}
+END_TEST
+
+/* Not beyond loopback without tokens and TLS, unless that is said in so many words. */
+START_TEST(test_config__what_listens_beyond_loopback_is_protected_or_said_to_be_not)
+{
+    static const char *const hosts[] = {"0.0.0.0:7433", "192.168.1.1:80", "[::]:7433", "[2001:db8::1]:80",
+                                        "[::ffff:127.0.0.1]:80"};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        read_config("--listen", hosts[i], NULL, NULL, NULL);
+        ck_assert_uint_eq(problems.n, 1);
+        expect_problem(0, "listen", "listen-beyond-loopback-without-tokens-and-tls = yes");
+        read_config("--listen", hosts[i], "--tokens=/t", NULL, NULL);
+        ck_assert_uint_eq(problems.n, 1);
+        read_config("--listen", hosts[i], "--tls-key=/k", "--tls-certificate=/c", NULL);
+        ck_assert_uint_eq(problems.n, 1);
+        read_config("--listen", hosts[i], "--listen-beyond-loopback-without-tokens-and-tls=no", NULL, NULL);
+        ck_assert_uint_eq(problems.n, 1);
+        read_config("--listen", hosts[i], "--tokens=/t", "--tls-key=/k", "--tls-certificate=/c");
+        ck_assert(bp_problems_none(&problems));
+        read_config("--listen", hosts[i], "--listen-beyond-loopback-without-tokens-and-tls=yes", NULL, NULL);
+        ck_assert(bp_problems_none(&problems));
+    }
+    ck_assert_str_eq(config.listen_host, "[::ffff:127.0.0.1]");
+}
+END_TEST
+
+START_TEST(test_config__access_is_read_from_both_sources)
+{
+    write_file("socket-users = root:read,plan 12:admin\nsocket-groups=root:read\ntokens = /etc/tokens\n"
+               "rate-limit = 60/m\nconcurrency-limit = 4\n");
+    read_config("--config", file, "--socket-users", "7:read", NULL);
+    ck_assert(bp_problems_none(&problems));
+    ck_assert_uint_eq(config.peers.n, 2);
+    ck_assert_uint_eq(bp_peer_scopes(&config.peers, &(struct bp_peer){.uid = 7}), BP_SCOPE_READ);
+    ck_assert_uint_eq(bp_peer_scopes(&config.peers, &(struct bp_peer){.uid = 12}), 0);
+    ck_assert_str_eq(config.tokens, "/etc/tokens");
+    ck_assert_uint_eq(config.limits.requests, 60);
+    ck_assert_uint_eq(config.limits.at_once, 4);
+    read_config("--new-token", "ci", NULL, NULL, NULL);
+    ck_assert(bp_problems_none(&problems));
+    ck_assert_int_eq(config.action, BP_ACTION_NEW_TOKEN);
+    ck_assert_str_eq(config.token_name, "ci");
 }
 END_TEST
 
@@ -232,6 +293,8 @@ Suite *suite_daemon_config(void)
     Suite *suite = suite_create("daemon config");
     TCase *cases = tcase_create("config");
     tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_test(cases, test_config__what_listens_beyond_loopback_is_protected_or_said_to_be_not);
+    tcase_add_test(cases, test_config__access_is_read_from_both_sources);
     tcase_add_test(cases, test_config__nothing_given_is_the_documented_default);
     tcase_add_test(cases, test_config__options_take_their_value_either_way);
     tcase_add_test(cases, test_config__command_line_goes_before_the_file);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/model/config.h"
+#include "tests/unit/form_fixture.h"
 #include "tests/unit/reading.h"
 
 static struct bp_arena arena;
@@ -202,6 +203,13 @@ START_TEST(test_families__published_totals_come_out_exactly)
 }
 END_TEST
 
+START_TEST(test_families__the_transformer_form_says_all_of_them)
+{
+    struct bp_config config = import_text(published[_i].config);
+    expect_form_says_it_all(&config.model, &arena);
+}
+END_TEST
+
 START_TEST(test_families__components_and_kinds_sum_to_the_total)
 {
     struct bp_config config = import_text(published[_i].config);
@@ -308,6 +316,7 @@ Suite *suite_families(void)
     TCase *tcase = tcase_create("families");
     tcase_add_checked_fixture(tcase, NULL, release);
     LOOP(tcase, test_families__published_totals_come_out_exactly, published);
+    LOOP(tcase, test_families__the_transformer_form_says_all_of_them, published);
     LOOP(tcase, test_families__components_and_kinds_sum_to_the_total, published);
     LOOP(tcase, test_families__active_parameters_and_kv_cache_are_exact, files);
     tcase_add_test(tcase, test_families__components_are_what_the_card_says);

@@ -22,36 +22,35 @@ static void release_plans(void)
         plan_release(&plans[i]);
 }
 
-static const struct bp_check *find_check(const struct bp_pass *pass, const char *id)
+/* The check alone, as its group runs it; n is 0 when the pass has none of that id. */
+static struct bp_check_group find_check(const struct bp_pass *pass, const char *id)
 {
     size_t n;
     const struct bp_check_group *const *groups = groups_of(pass, &n);
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < groups[i]->n; j++)
             if (strcmp(groups[i]->at[j].id, id) == 0)
-                return &groups[i]->at[j];
-    return NULL;
+                return (struct bp_check_group){&groups[i]->at[j], 1, groups[i]->each_block};
+    return (struct bp_check_group){0};
 }
 
-static const struct bp_law *find_law(const struct bp_pass *pass, const char *id)
+static struct bp_law_group find_law(const struct bp_pass *pass, const char *id)
 {
     for (size_t i = 0; pass && i < pass->n_laws; i++)
         for (size_t j = 0; j < pass->laws[i]->n; j++)
             if (strcmp(pass->laws[i]->at[j].id, id) == 0)
-                return &pass->laws[i]->at[j];
-    return NULL;
+                return (struct bp_law_group){&pass->laws[i]->at[j], 1, pass->laws[i]->each_block};
+    return (struct bp_law_group){0};
 }
 
 /* Runs the one check or law that has the id, so that what is found is its own. */
 static struct bp_evidence run_alone(struct spoiled *copy, const char *id)
 {
     struct bp_evidence evidence = {0};
-    const struct bp_check *check = find_check(copy->pass, id);
-    const struct bp_law *law = find_law(copy->pass, id);
-    const struct bp_check_group checks = {check, 1}, *const check_groups[] = {&checks};
-    const struct bp_law_group laws = {law, 1}, *const law_groups[] = {&laws};
-    ck_assert_msg(check || law, "the pass has no %s", id);
-    size_t n = bp_gate_run(&copy->gate, check_groups, check != NULL, law_groups, law != NULL, &evidence);
+    const struct bp_check_group checks = find_check(copy->pass, id), *const check_groups[] = {&checks};
+    const struct bp_law_group laws = find_law(copy->pass, id), *const law_groups[] = {&laws};
+    ck_assert_msg(checks.n || laws.n, "the pass has no %s", id);
+    size_t n = bp_gate_run(&copy->gate, check_groups, checks.n, law_groups, laws.n, &evidence);
     ck_assert_msg(n == 1, "%s does not apply to the plan it is to refuse", id);
     return evidence;
 }
@@ -132,7 +131,7 @@ START_TEST(test_gate__a_spoiled_snapshot_never_stops_the_gate)
         struct bp_evidence evidence[BP_EVIDENCE_MAX];
         spoiled_copy(&copy, &plans[mutation->plan], mutation->stage);
         mutate(mutation, &copy);
-        bool is_law = find_law(copy.pass, mutation->id) != NULL;
+        bool is_law = find_law(copy.pass, mutation->id).n > 0;
         size_t n = is_law ? spoiled_hold_to_laws(&copy, evidence) : spoiled_check(&copy, evidence);
         const struct bp_evidence *of = evidence_of(evidence, n, mutation->id);
         ck_assert_msg(of && of->verdict == BP_VIOLATED, "%s", mutation->id);
@@ -181,7 +180,7 @@ START_TEST(test_gate__checks_say_what_they_are_and_fit_the_evidence)
         for (size_t g = 0; g < n; g++) {
             for (size_t j = 0; j < groups[g]->n; j++) {
                 const struct bp_check *check = &groups[g]->at[j];
-                ck_assert_ptr_eq(find_check(pass, check->id), check);
+                ck_assert_ptr_eq(find_check(pass, check->id).at, check);
                 ck_assert(strchr(check->id, '.') && strlen(check->what) > 10 && check->kind <= BP_CHECK_CAPACITY);
             }
             total += groups[g]->n;

@@ -107,6 +107,7 @@ static void hand_make(struct hand *hand, struct bp_arena *arena, const struct bp
         hand->tasks[i] = (struct bp_portable_task){.id = bp_id_make(ids, BP_ENTITY_TASK, i, of->name),
                                                    .name = of->name,
                                                    .layer = of->layer,
+                                                   .block = "dense",
                                                    .engine = of->engine,
                                                    .kind = of->kind,
                                                    .dependencies = {hand->all + i - (i > 0), i > 0},
@@ -124,6 +125,7 @@ static void hand_make(struct hand *hand, struct bp_arena *arena, const struct bp
         hand->buffers[i] =
             (struct bp_portable_buffer){.id = bp_id_make(ids, BP_ENTITY_BUFFER, i, bp_buffer_role_names[role]),
                                         .role = role,
+                                        .block = "dense",
                                         .storage = bp_buffer_role_storage[role],
                                         .size = {40},
                                         .alignment = 16,
@@ -142,10 +144,12 @@ static struct bp_gate hand_bind(const struct plan *plan, const struct hand *hand
     struct bp_pass_input input = {.source = {BP_STAGE_PORTABLE, {.portable = &hand->ir}},
                                   .request = &plan->request,
                                   .fingerprints = &plan->outcome.fingerprints,
-                                  .symbols = &plan->symbols};
+                                  .symbols = plan->symbols,
+                                  .n_blocks = plan->n_blocks};
     struct bp_gate gate = {.request = input.request,
                            .fingerprints = input.fingerprints,
-                           .symbols = input.symbols,
+                           .blocks = input.symbols,
+                           .n_blocks = input.n_blocks,
                            .rule = pass->rule,
                            .source = input.source,
                            .arena = arena,
@@ -176,7 +180,8 @@ static void expect_bound(enum plan_name name)
     hand_make(&hand, &arena, &plan.outcome.snapshots[BP_STAGE_DISTRIBUTED].digest);
     struct bp_gate by_hand = {.request = &plan.request,
                               .fingerprints = &plan.outcome.fingerprints,
-                              .symbols = &plan.symbols,
+                              .blocks = plan.symbols,
+                              .n_blocks = plan.n_blocks,
                               .arena = &arena,
                               .findings = &findings,
                               .source_digest = hand.ir.parent,
@@ -284,7 +289,7 @@ static size_t starve(struct spoiled *copy, const char **ret_wrong)
             struct bp_arena empty = {0};
             struct bp_problems findings = {0};
             struct bp_evidence evidence;
-            const struct bp_check_group one = {&groups[g]->at[i], 1}, *const only[] = {&one};
+            const struct bp_check_group one = {&groups[g]->at[i], 1, groups[g]->each_block}, *const only[] = {&one};
             copy->gate.arena = &empty;
             copy->gate.findings = &findings;
             bp_gate_run(&copy->gate, only, 1, NULL, 0, &evidence);

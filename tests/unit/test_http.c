@@ -1,4 +1,4 @@
-/* The HTTP layer where it needs no connection: framing, targets, routes, query, pages, metrics. */
+/* The HTTP layer where it needs no connection: framing, targets, routes, query, pages. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,12 +120,56 @@ END_TEST
 
 START_TEST(test_head__preferences)
 {
-    ck_assert(bp_prefers_async("respond-async"));
-    ck_assert(bp_prefers_async("wait=10, Respond-Async"));
-    ck_assert(bp_prefers_async("respond-async;x=1, wait=5"));
-    ck_assert(!bp_prefers_async("respond-asynchronously"));
-    ck_assert(!bp_prefers_async("return=\"x\""));
-    ck_assert(!bp_prefers_async(NULL));
+    static const struct {
+        const char *fields[2];
+        bool respond_async, has_wait;
+        unsigned wait;
+    } rows[] = {
+        {{"respond-async"}, true, false, 0},
+        {{"wait=10, Respond-Async"}, true, true, 10},
+        {{"respond-async;x=1, wait=5"}, true, true, 5},
+        {{"respond-async", "wait = \"7\" ; x"}, true, true, 7},
+        {{"Wait=3", "wait=4"}, false, true, 3},
+        {{"wait=0"}, false, true, 0},
+        {{"wait=99999999999999999999"}, false, true, BP_SECONDS_MAX},
+        {{"wait=-1, wait=2"}, false, true, 2},
+        {{"wait, wait=, wait=\"\", wait=1s, wait=\"1"}, false, false, 0},
+        {{"respond-asynchronously, waits=1"}, false, false, 0},
+        {{"return=\"respond-async, wait=9, \\\", respond-async\", wait=1"}, false, true, 1},
+        {{"x; respond-async; wait=1"}, false, false, 0},
+        {{"respond-async=\"unended, wait=1"}, true, false, 0},
+        {{" ,, ;=,"}, false, false, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct bp_head head = {0};
+        for (size_t j = 0; j < 2 && rows[i].fields[j]; j++)
+            bp_head_add(&head, j ? "prefer" : "Prefer", rows[i].fields[j]);
+        ck_assert_msg(head.preferences.respond_async == rows[i].respond_async, "row %zu", i);
+        ck_assert_msg(head.preferences.has_wait == rows[i].has_wait, "row %zu", i);
+        ck_assert_msg(!rows[i].has_wait || head.preferences.wait == rows[i].wait, "row %zu", i);
+    }
+}
+END_TEST
+
+START_TEST(test_head__a_request_timeout_is_seconds_and_given_once)
+{
+    static const struct {
+        const char *values[2];
+        int seconds; /* -1: refused */
+    } rows[] = {{{NULL}, 0},   {{"1"}, 1},   {{"60"}, 60}, {{"100000000000"}, (int)BP_SECONDS_MAX},
+                {{"0"}, -1},   {{""}, -1},   {{"1s"}, -1}, {{"-1"}, -1},
+                {{"1.5"}, -1}, {{"+1"}, -1}, {{"1 "}, -1}, {{"1", "1"}, -1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct bp_head head = {0};
+        struct bp_err err = {0};
+        unsigned seconds = 0;
+        for (size_t j = 0; j < 2 && rows[i].values[j]; j++)
+            bp_head_add(&head, "Request-Timeout", rows[i].values[j]);
+        int failed = bp_head_request_timeout(&head, &seconds, &err);
+        ck_assert_msg(failed == (rows[i].seconds < 0 ? -1 : 0), "row %zu", i);
+        ck_assert_int_eq(err.code, failed ? BP_E_invalid_header : BP_OK);
+        ck_assert_msg(failed || (int)seconds == rows[i].seconds, "row %zu", i);
+    }
 }
 END_TEST
 
@@ -189,7 +233,7 @@ static enum bp_code find(const char *method, const char *target, const char **re
     size_t route = bp_routes_n;
     ck_assert_int_eq(split(target), BP_OK);
     bp_route_find(&call, method, &route, ret_allow, &err);
-    *ret_name = bp_route_names[route];
+    *ret_name = bp_metrics_label(BP_LABEL_ROUTE, route);
     return err.code;
 }
 
@@ -282,36 +326,6 @@ START_TEST(test_pages__the_link_keeps_the_query_and_moves_the_cursor)
 }
 END_TEST
 
-/* ---- Metrics ---- */
-
-START_TEST(test_metrics__text_is_the_exposition_format)
-{
-    static struct bp_metrics metrics;
-    static const char *const lines[] = {
-        "blueprint_http_requests_total{route=\"a\",status=\"200\"} 2\n",
-        "blueprint_http_requests_total{route=\"b\",status=\"other\"} 1\n",
-        "blueprint_plan_stage_seconds_bucket{stage=\"commit\",le=\"0.001\"} 1\n",
-        "blueprint_plan_stage_seconds_bucket{stage=\"commit\",le=\"5\"} 1\n",
-        "blueprint_plan_stage_seconds_bucket{stage=\"commit\",le=\"+Inf\"} 2\n",
-        "blueprint_plan_stage_seconds_count{stage=\"commit\"} 2\n",
-        "blueprint_queue_depth 17\n",
-        "# TYPE blueprint_plan_stage_seconds histogram\n",
-    };
-    static const char *const routes[] = {"a", "b"};
-    uint64_t gauges[BP_GAUGE_N] = {[BP_GAUGE_QUEUE_DEPTH] = 17};
-    struct bp_buf out = {0};
-    bp_metrics_request(&metrics, 0, 200);
-    bp_metrics_request(&metrics, 0, 200);
-    bp_metrics_request(&metrics, 1, 299);
-    bp_metrics_latency(&metrics, BP_LATENCY_COMMIT, 1000000);
-    bp_metrics_latency(&metrics, BP_LATENCY_COMMIT, UINT64_C(9000000000));
-    bp_metrics_write(&metrics, routes, 2, gauges, &out);
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        ck_assert_msg(strstr(bp_buf_string(&out), lines[i]) != NULL, "%s", lines[i]);
-    bp_buf_release(&out);
-}
-END_TEST
-
 Suite *suite_http(void)
 {
     Suite *suite = suite_create("http");
@@ -322,6 +336,7 @@ Suite *suite_http(void)
     tcase_add_test(head, test_head__media_types);
     tcase_add_test(head, test_head__content_codings);
     tcase_add_test(head, test_head__preferences);
+    tcase_add_test(head, test_head__a_request_timeout_is_seconds_and_given_once);
     tcase_add_test(head, test_head__etags);
     tcase_add_test(target, test_target__segments_and_query_are_decoded_apart);
     tcase_add_test(target, test_target__what_is_no_path_is_refused);
@@ -331,7 +346,6 @@ Suite *suite_http(void)
     tcase_add_test(rest, test_query__every_parameter_that_is_wrong_is_named);
     tcase_add_test(rest, test_query__numbers_are_digits_within_their_range);
     tcase_add_test(rest, test_pages__the_link_keeps_the_query_and_moves_the_cursor);
-    tcase_add_test(rest, test_metrics__text_is_the_exposition_format);
     suite_add_tcase(suite, head);
     suite_add_tcase(suite, target);
     suite_add_tcase(suite, rest);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "daemon/jobs/workers.h"
 
@@ -140,6 +141,97 @@ START_TEST(test_queue__closed_gives_nothing_and_takes_nothing_but_keeps_what_it_
 }
 END_TEST
 
+/* ---- How fast it drains ---- */
+
+static const uint64_t ms = 1000000;
+
+/* Jobs that leave every `interval` while others wait; returns the time. */
+static uint64_t leave(struct bp_drain *drain, uint64_t now, unsigned n, uint64_t interval)
+{
+    while (n--)
+        bp_drain_count(drain, now += interval);
+    return now;
+}
+
+START_TEST(test_drain__what_is_not_known_yet_is_a_second)
+{
+    struct bp_drain drain = {0};
+    ck_assert_uint_eq(bp_drain_seconds(&drain, 5000 * ms, 256), 1);
+    bp_drain_begin(&drain, 5000 * ms);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, 5000 * ms, 256), 1);
+    /* One that an idle worker took says nothing. */
+    bp_drain_count(&drain, 5001 * ms);
+    ck_assert_uint_eq(drain.n, 0);
+}
+END_TEST
+
+START_TEST(test_drain__the_estimate_is_of_the_jobs_that_left)
+{
+    struct bp_drain drain = {0};
+    bp_drain_begin(&drain, 0);
+    uint64_t now = leave(&drain, 0, 11, 10 * ms);
+    ck_assert_uint_eq(drain.n, 10);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, now, 99), 1);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, now, 550), 6);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, now, 1000000), BP_DRAIN_SECONDS_MAX);
+    /* The last ones count. */
+    now = leave(&drain, now, BP_DRAIN_SAMPLES, 100 * ms);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, now, 55), 6);
+    now = leave(&drain, now, BP_DRAIN_SAMPLES, ms);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, now, 550), 1);
+}
+END_TEST
+
+START_TEST(test_drain__time_without_work_does_not_count)
+{
+    struct bp_drain drain = {0};
+    bp_drain_begin(&drain, 0);
+    uint64_t now = leave(&drain, 0, 11, 10 * ms) + 3600000 * ms;
+    bp_drain_end(&drain);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, now, 550), 6);
+    bp_drain_begin(&drain, now);
+    now = leave(&drain, now, 11, 10 * ms);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, now, 550), 6);
+}
+END_TEST
+
+START_TEST(test_drain__one_that_takes_long_raises_the_estimate)
+{
+    struct bp_drain drain = {0};
+    bp_drain_begin(&drain, 0);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, 2000 * ms, 10), 21); /* nothing else is known */
+    uint64_t now = leave(&drain, 0, 10, 10 * ms);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, now + 10 * ms, 100), 2);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, now + 910 * ms, 100), 11);
+    ck_assert_uint_eq(bp_drain_seconds(&drain, now + 3600000 * ms, 100), BP_DRAIN_SECONDS_MAX);
+}
+END_TEST
+
+START_TEST(test_queue__says_when_to_come_again_by_what_left_it)
+{
+    struct bp_job jobs[4] = {{.lane = BP_LANE_PLANS}, {.lane = BP_LANE_PLANS}, {.lane = BP_LANE_PLANS}};
+    bp_job_queue_init(&queue, 4);
+    ck_assert_uint_eq(bp_job_queue_retry_after(&queue, BP_LANE_PLANS), 1);
+    for (size_t i = 0; i < 3; i++)
+        push(&jobs[i]);
+    bp_job_queue_pop(&queue);
+    nanosleep(&(struct timespec){.tv_nsec = 20 * (long)ms}, NULL);
+    bp_job_queue_pop(&queue);
+    const struct bp_drain *drain = &queue.lanes[BP_LANE_PLANS].drain;
+    ck_assert_uint_eq(drain->n, 1);
+    ck_assert_uint_ge(drain->sum, 20 * ms);
+    ck_assert(drain->waiting);
+    ck_assert_uint_eq(queue.lanes[BP_LANE_REST].drain.n, 0);
+    bp_job_queue_pop(&queue);
+    ck_assert(!drain->waiting);
+    push(&jobs[0]);
+    ck_assert(bp_job_queue_take_back(&queue, &jobs[0])); /* it left, but for no worker */
+    ck_assert_uint_eq(drain->n, 2);
+    ck_assert(!drain->waiting);
+    bp_job_queue_release(&queue);
+}
+END_TEST
+
 /* ---- Workers ---- */
 
 enum { WORKERS = 4, JOBS = 500 };
@@ -227,16 +319,23 @@ Suite *suite_jobs(void)
 {
     Suite *suite = suite_create("jobs");
     TCase *states = tcase_create("states"), *queues = tcase_create("queue"), *pools = tcase_create("workers");
+    TCase *drains = tcase_create("drain");
     tcase_add_test(states, test_job__states_only_move_forward);
     tcase_add_test(states, test_job__of_two_that_race_one_wins);
     tcase_add_test(queues, test_queue__plans_go_before_the_rest_and_each_in_order);
     tcase_add_test(queues, test_queue__past_the_limit_takes_only_what_was_promised);
     tcase_add_test(queues, test_queue__what_was_taken_back_does_not_come_out);
     tcase_add_test(queues, test_queue__closed_gives_nothing_and_takes_nothing_but_keeps_what_it_has);
+    tcase_add_test(queues, test_queue__says_when_to_come_again_by_what_left_it);
+    tcase_add_test(drains, test_drain__what_is_not_known_yet_is_a_second);
+    tcase_add_test(drains, test_drain__the_estimate_is_of_the_jobs_that_left);
+    tcase_add_test(drains, test_drain__time_without_work_does_not_count);
+    tcase_add_test(drains, test_drain__one_that_takes_long_raises_the_estimate);
     tcase_add_test(pools, test_workers__run_every_job_once);
     tcase_add_test(pools, test_workers__that_cannot_all_start_leave_none_behind);
     suite_add_tcase(suite, states);
     suite_add_tcase(suite, queues);
+    suite_add_tcase(suite, drains);
     suite_add_tcase(suite, pools);
     return suite;
 }

@@ -335,7 +335,7 @@ START_TEST(test_kinds__what_is_not_refused_is_wholly_in_the_form)
     bp_model_write(&writer, &config.model, true);
     json_t *form = json_of(canonical(&writer));
     struct bp_reader reader = bp_reader_of(form, "", &problems);
-    bp_model_read(&reader, &again);
+    bp_model_read(&reader, &arena, &again);
     json_decref(form);
     ck_assert_str_eq(line_of(&problems), "");
     ck_assert_int_eq(bp_model_count(&again, &count, NULL), 0);

@@ -11,6 +11,7 @@
     "'vocab_size': 50, 'activation': 'gelu', 'norm': 'layernorm', 'position': 'none'"
 
 static struct bp_problems problems;
+static struct bp_arena arena;
 
 static struct bp_model read_model(const char *text)
 {
@@ -18,7 +19,7 @@ static struct bp_model read_model(const char *text)
     bp_problems_release(&problems);
     json_t *value = json_of(text);
     struct bp_reader reader = bp_reader_of(value, "/at", &problems);
-    bp_model_read(&reader, &model);
+    bp_model_read(&reader, &arena, &model);
     json_decref(value);
     return model;
 }
@@ -124,16 +125,16 @@ static const struct {
     {FORM ", 'num_key_value_heads': '8'}", "wrong_type /at/num_key_value_heads"},
     {FORM ", 'max_position_embeddings': -1}", "out_of_range /at/max_position_embeddings"},
     {"{'name': '', 'hidden_size': 9007199254740992, 'num_hidden_layers': 0, 'num_attention_heads': -8, "
-     "'intermediate_size': 1e3, 'vocab_size': true, 'activation': 'silu', 'norm': 1, 'position': 'alibi'}",
-     "out_of_range /at/name, out_of_range /at/hidden_size, out_of_range /at/num_hidden_layers, "
-     "out_of_range /at/num_attention_heads, wrong_type /at/intermediate_size, wrong_type /at/vocab_size, "
-     "unknown_value /at/activation, wrong_type /at/norm, unknown_value /at/position"},
-    {"{}", "missing_key /at/hidden_size, missing_key /at/num_hidden_layers, missing_key /at/num_attention_heads, "
-           "missing_key /at/intermediate_size, missing_key /at/vocab_size, missing_key /at/activation, "
-           "missing_key /at/norm, missing_key /at/position"},
+     "'intermediate_size': 1e3, 'vocab_size': true, 'activation': 'silu', 'norm': 1, 'position': 'rotary'}",
+     "out_of_range /at/name, out_of_range /at/hidden_size, wrong_type /at/norm, out_of_range /at/num_hidden_layers, "
+     "unknown_value /at/position, wrong_type /at/vocab_size, unknown_value /at/activation, "
+     "wrong_type /at/intermediate_size, out_of_range /at/num_attention_heads"},
+    {"{}", "missing_key /at/hidden_size, missing_key /at/norm, missing_key /at/num_hidden_layers, "
+           "missing_key /at/position, missing_key /at/vocab_size, missing_key /at/activation, "
+           "missing_key /at/num_attention_heads, missing_key /at/intermediate_size"},
     {"{'name': 'm', 'hidden_size': 65, 'num_hidden_layers': 3, 'num_attention_heads': 8, 'intermediate_size': 1, "
      "'vocab_size': 50, 'activation': 'gelu', 'norm': 'layernorm', 'position': 'learned'}",
-     "not_divisible /at/num_attention_heads, missing_key /at/max_position_embeddings"},
+     "missing_key /at/max_position_embeddings, not_divisible /at/num_attention_heads"},
     {"{'name': '" X32 X32 X32 X32 "', 'hidden_size': 64, 'num_hidden_layers': 3, 'num_attention_heads': 8, "
      "'intermediate_size': 1, 'vocab_size': 50, 'activation': 'gelu', 'norm': 'layernorm', 'position': 'none'}",
      "out_of_range /at/name"},
@@ -284,6 +285,7 @@ END_TEST
 static void release(void)
 {
     bp_problems_release(&problems);
+    bp_arena_release(&arena);
 }
 
 Suite *suite_model(void)

@@ -1,5 +1,6 @@
 /* The service on a real store: one derivation each, joining, refusing, leaving, and what survives a stop. */
 #include <check.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -88,7 +89,7 @@ START_TEST(test_plan__a_repeated_body_is_answered_from_its_digest)
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(post(request_text(1024, 0), NULL), i ? 200 : 201);
     /* The second looked into the store and kept its answer. */
-    ck_assert_uint_eq(service_fixture_count(&fixture, BP_COUNTER_REPEATS), 2);
+    ck_assert_uint_eq(service_fixture_lookups(&fixture, BP_CACHE_BODIES, BP_CACHE_HIT), 2);
 }
 END_TEST
 
@@ -326,12 +327,12 @@ START_TEST(test_durable__what_a_full_disk_left_behind_is_taken_up_again)
     ck_assert_int_eq(client.answer->status, 202);
     memcpy(id, answer_text(client.answer, "id"), sizeof id);
     client_done(&client);
-    fault_vfs_set(FAULT_LOG_FULL);
+    fault_vfs_set(&(struct fault){.call = FAULT_WRITE, .rc = SQLITE_FULL, .files = SQLITE_OPEN_WAL});
     service_fixture_unblock(&fixture);
     while (bp_claims_count(&fixture.service->claims) > 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     ck_assert_str_eq(state_of(id), "queued");
-    fault_vfs_set(FAULT_NONE);
+    fault_vfs_set(NULL);
     ck_assert_int_eq(bp_service_take_up_again(fixture.service, &err), 0);
     wait_until(id, "committed");
     ck_assert_int_eq(store_fixture_int(&fixture.store, "SELECT count(*) FROM jobs WHERE state <> 'done'"), 0);

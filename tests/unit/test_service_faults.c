@@ -37,19 +37,19 @@ static void tear_down(void)
 static struct bp_answer *call_create(struct client *client)
 {
     const char *body = request_text(1024, 0);
-    return bp_service_plan_create(fixture.service, body, strlen(body), false, &client->waiter);
+    return bp_service_plan_create(fixture.service, body, strlen(body), BP_PATIENCE_FULL, &client->waiter);
 }
 
 static struct bp_answer *call_accept(struct client *client)
 {
     const char *body = request_text(2048, 0);
-    return bp_service_plan_create(fixture.service, body, strlen(body), true, &client->waiter);
+    return bp_service_plan_create(fixture.service, body, strlen(body), BP_PATIENCE_NONE, &client->waiter);
 }
 
 static struct bp_answer *call_refused(struct client *client)
 {
     static const char body[] = "{\"model\":{\"huggingface\":{\"model_type\":\"x\"}},\"strategy\":1}";
-    return bp_service_plan_create(fixture.service, body, sizeof body - 1, false, &client->waiter);
+    return bp_service_plan_create(fixture.service, body, sizeof body - 1, BP_PATIENCE_FULL, &client->waiter);
 }
 
 static struct bp_answer *call_get(struct client *client)

@@ -151,6 +151,70 @@ START_TEST(test_in_flight__what_needs_a_finished_plan_is_told_to_wait)
 }
 END_TEST
 
+static void wait_for_row(const char *sql)
+{
+    for (int i = 0; i < 2000 && store_fixture_int(&fixture.store, sql) == 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    ck_assert_int_eq(store_fixture_int(&fixture.store, sql), 1);
+}
+
+START_TEST(test_patience__once_lost_the_answer_is_that_it_is_accepted)
+{
+    struct client client;
+    char id[BP_DIGEST_TEXT];
+    service_fixture_block(&fixture);
+    client_post_patiently(&fixture, &client, request_text(1024, 0));
+    ck_assert(client.waits);
+    wait_for_row("SELECT count(*) FROM jobs");
+    ck_assert(!client_was_woken(&client));
+    /* The writer marks the claim after its commit. */
+    struct bp_answer *answer = bp_service_lose_patience(fixture.service, &client.waiter);
+    if (answer)
+        client_take(&client, answer);
+    client_wait(&client);
+    ck_assert_int_eq(client.answer->status, 202);
+    ck_assert_str_eq(client.answer->applied, "respond-async");
+    ck_assert(!bp_service_leave(fixture.service, &client.waiter));
+    memcpy(id, answer_text(client.answer, "id"), BP_DIGEST_TEXT);
+    client_done(&client);
+    service_fixture_unblock(&fixture);
+    wait_until_committed(id);
+}
+END_TEST
+
+START_TEST(test_patience__that_lasts_gets_the_plan)
+{
+    struct client client;
+    client_post_patiently(&fixture, &client, request_text(1024, 0));
+    client_wait(&client);
+    ck_assert_int_eq(client.answer->status, 201);
+    ck_assert_str_eq(client.answer->applied, "");
+    client_done(&client);
+    wait_for_row("SELECT count(*) FROM jobs WHERE state = 'done'");
+}
+END_TEST
+
+/* What is not on disk cannot be answered 202: who joined it waits on. */
+START_TEST(test_patience__lost_on_a_plan_that_is_not_durable_waits_for_it)
+{
+    struct client first, second;
+    service_fixture_block(&fixture);
+    client_post(&fixture, &first, request_text(1024, 0), false);
+    client_post_patiently(&fixture, &second, request_text(1024, 0));
+    ck_assert_ptr_null(bp_service_lose_patience(fixture.service, &second.waiter));
+    ck_assert(!client_was_woken(&second));
+    service_fixture_unblock(&fixture);
+    client_wait(&first);
+    client_wait(&second);
+    ck_assert_int_eq(first.answer->status, 201);
+    ck_assert_int_eq(second.answer->status, 200);
+    ck_assert_ptr_null(bp_service_lose_patience(fixture.service, &second.waiter));
+    client_done(&first);
+    client_done(&second);
+    ck_assert_int_eq(store_fixture_int(&fixture.store, "SELECT count(*) FROM jobs"), 0);
+}
+END_TEST
+
 Suite *suite_service_flight(void)
 {
     Suite *suite = suite_create("service flight");
@@ -160,6 +224,9 @@ Suite *suite_service_flight(void)
     tcase_add_test(cases, test_in_flight__plans_are_listed_newest_first_when_asked_for);
     tcase_add_test(cases, test_in_flight__a_job_that_waits_on_disk_is_listed);
     tcase_add_test(cases, test_in_flight__what_needs_a_finished_plan_is_told_to_wait);
+    tcase_add_test(cases, test_patience__once_lost_the_answer_is_that_it_is_accepted);
+    tcase_add_test(cases, test_patience__that_lasts_gets_the_plan);
+    tcase_add_test(cases, test_patience__lost_on_a_plan_that_is_not_durable_waits_for_it);
     suite_add_tcase(suite, cases);
     return suite;
 }

@@ -12,6 +12,10 @@
 #include "tests/lib/store_fixture.h"
 
 static struct store_fixture fixture;
+static const struct fault log_full = {.call = FAULT_WRITE, .rc = SQLITE_FULL, .files = SQLITE_OPEN_WAL},
+                          log_write = {.call = FAULT_WRITE, .rc = SQLITE_IOERR_WRITE, .files = SQLITE_OPEN_WAL},
+                          log_sync = {.call = FAULT_SYNC, .rc = SQLITE_IOERR_FSYNC, .files = SQLITE_OPEN_WAL},
+                          database_sync = {.call = FAULT_SYNC, .rc = SQLITE_IOERR_FSYNC, .files = SQLITE_OPEN_MAIN_DB};
 static const char *const stages[] = {"{\"stage\":\"model\"}", "{\"stage\":\"distributed\"}"};
 
 static void set_up(void)
@@ -23,7 +27,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    fault_vfs_set(FAULT_NONE);
+    fault_vfs_set(NULL);
     store_fixture_release(&fixture);
 }
 
@@ -79,12 +83,12 @@ static enum bp_code put_large(const char *id, size_t n)
 START_TEST(test_store_faults__a_full_disk_fails_the_unit_and_nothing_more)
 {
     ck_assert_int_eq(put("before"), BP_OK);
-    fault_vfs_set(FAULT_LOG_FULL);
+    fault_vfs_set(&log_full);
     ck_assert_int_eq(put("during"), BP_E_storage_failed);
     ck_assert_int_eq(readiness(), BP_OK);
     ck_assert(has_plan("before"));
     ck_assert(!has_plan("during"));
-    fault_vfs_set(FAULT_NONE);
+    fault_vfs_set(NULL);
     ck_assert_int_eq(put("during"), BP_OK);
     ck_assert(has_plan("during"));
     struct bp_store_stats stats;
@@ -112,14 +116,14 @@ END_TEST
 
 /* ---- Failing ---- */
 
-static void check_failed_for_good(enum fault fault)
+static void check_failed_for_good(const struct fault *fault)
 {
     ck_assert_int_eq(put("before"), BP_OK);
     fault_vfs_set(fault);
     ck_assert_int_eq(put("during"), BP_E_storage_failed);
     ck_assert_int_eq(readiness(), BP_E_storage_failed);
     /* The disk works again, the connection is still not believed. */
-    fault_vfs_set(FAULT_NONE);
+    fault_vfs_set(NULL);
     ck_assert_int_eq(put("after"), BP_E_storage_failed);
     ck_assert(has_plan("before"));
     ck_assert(!has_plan("after"));
@@ -136,13 +140,13 @@ static void check_failed_for_good(enum fault fault)
 
 START_TEST(test_store_faults__after_a_failed_sync_nothing_is_acknowledged)
 {
-    check_failed_for_good(FAULT_LOG_SYNC);
+    check_failed_for_good(&log_sync);
 }
 END_TEST
 
 START_TEST(test_store_faults__after_a_failed_write_nothing_is_acknowledged)
 {
-    check_failed_for_good(FAULT_LOG_WRITE);
+    check_failed_for_good(&log_write);
 }
 END_TEST
 
@@ -150,7 +154,7 @@ START_TEST(test_store_faults__every_unit_of_a_failed_group_is_told)
 {
     struct sample samples[5];
     char id[] = "plan 0";
-    fault_vfs_set(FAULT_LOG_SYNC);
+    fault_vfs_set(&log_sync);
     for (int i = 0; i < 5; i++) {
         id[5] = (char)('0' + i);
         sample_init(&samples[i], id, stages, 2);
@@ -165,7 +169,7 @@ END_TEST
 
 START_TEST(test_store_faults__a_failed_sync_in_a_checkpoint_ends_the_trust)
 {
-    fault_vfs_set(FAULT_DATABASE_SYNC);
+    fault_vfs_set(&database_sync);
     /* What is committed meanwhile is in the log, whose syncs work. */
     ck_assert_int_eq(put_large("a", 5000000), BP_OK);
     enum bp_code code = put_large("b", 5000000);
@@ -173,7 +177,7 @@ START_TEST(test_store_faults__a_failed_sync_in_a_checkpoint_ends_the_trust)
     for (int i = 0; i < 500 && readiness() == BP_OK; i++)
         usleep(10000);
     ck_assert_int_eq(readiness(), BP_E_storage_failed);
-    fault_vfs_set(FAULT_NONE);
+    fault_vfs_set(NULL);
     store_fixture_close(&fixture);
     store_fixture_open(&fixture);
     ck_assert(has_plan("a"));
@@ -186,13 +190,13 @@ START_TEST(test_store_faults__a_store_whose_first_checkpoint_fails_does_not_open
     struct bp_store_options options = {.path = fixture.path};
     struct bp_err err = {0};
     ck_assert_int_eq(put("before"), BP_OK);
-    fault_vfs_set(FAULT_LOG_SYNC);
+    fault_vfs_set(&log_sync);
     ck_assert_int_eq(put("during"), BP_E_storage_failed);
     store_fixture_close(&fixture); /* leaves the log as a crash would */
-    fault_vfs_set(FAULT_DATABASE_SYNC);
+    fault_vfs_set(&database_sync);
     ck_assert_int_eq(bp_store_open(&options, &store, &err), -1);
     ck_assert_int_eq(err.code, BP_E_storage_failed);
-    fault_vfs_set(FAULT_NONE);
+    fault_vfs_set(NULL);
     store_fixture_open(&fixture);
     ck_assert(has_plan("before"));
 }
@@ -202,9 +206,9 @@ START_TEST(test_store_faults__each_group_is_synced_before_its_callback)
 {
     for (int i = 0; i < 5; i++) {
         char id[] = {'p', (char)('0' + i), '\0'};
-        unsigned before = fault_vfs_log_syncs();
+        unsigned long before = fault_vfs_syncs();
         ck_assert_int_eq(put(id), BP_OK);
-        ck_assert_uint_gt(fault_vfs_log_syncs(), before);
+        ck_assert_uint_gt(fault_vfs_syncs(), before);
     }
 }
 END_TEST

@@ -332,33 +332,6 @@ START_TEST(test_store_reads__replay_gets_the_bytes_as_they_are)
 }
 END_TEST
 
-static void note_corrupt(void *data, const struct bp_digest *digest, const char *stage)
-{
-    struct bp_digest portable = digest_of_text(stages[2]);
-    ck_assert_str_eq(stage, "portable");
-    ck_assert(bp_digest_equal(digest, &portable));
-    ++*(int *)data;
-}
-
-START_TEST(test_store_reads__verify_finds_the_snapshot_that_was_altered)
-{
-    int n = 0;
-    uint64_t checked = 0, corrupt = 0;
-    store_fixture_put(&fixture, "plan", stages, 4);
-    ck_assert_int_eq(bp_store_verify(fixture.path, note_corrupt, &n, &checked, &corrupt, NULL), 0);
-    ck_assert_uint_eq(checked, 4);
-    ck_assert_uint_eq(corrupt, 0);
-    store_fixture_sql(&fixture, "UPDATE snapshots SET data = x'28b52ffd' WHERE stage = 'portable'");
-    ck_assert_int_eq(bp_store_verify(fixture.path, note_corrupt, &n, &checked, &corrupt, NULL), 0);
-    ck_assert_uint_eq(corrupt, 1);
-    ck_assert_int_eq(n, 1);
-    store_fixture_sql(&fixture, "PRAGMA foreign_keys = OFF; DELETE FROM snapshots WHERE stage = 'model'");
-    struct bp_err err = {0};
-    ck_assert_int_eq(bp_store_verify(fixture.path, note_corrupt, &n, &checked, &corrupt, &err), -1);
-    ck_assert_int_eq(err.code, BP_E_storage_failed);
-}
-END_TEST
-
 /* ---- Lineage ---- */
 
 /* Three plans of one model: two distributed snapshots, the first with two targets. */
@@ -470,7 +443,6 @@ Suite *suite_store_reads(void)
         test_store_reads__every_flipped_byte_is_found,
         test_store_reads__a_length_that_was_altered_is_found,
         test_store_reads__replay_gets_the_bytes_as_they_are,
-        test_store_reads__verify_finds_the_snapshot_that_was_altered,
         test_store_reads__lineage_walks_both_ways_in_pages,
         test_store_reads__a_lineage_edge_names_its_derivations,
         test_store_reads__lineage_of_nothing_and_with_foreign_cursors_is_refused,

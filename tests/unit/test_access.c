@@ -1,0 +1,594 @@
+/* Limits by a clock of the test's own, peers of a socket, and who is admitted to what. */
+#include <arpa/inet.h>
+#include <check.h>
+#include <grp.h>
+#include <netinet/in.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/digest.h"
+#include "daemon/access/access.h"
+
+static const uint64_t second = UINT64_C(1000000000);
+
+/* ---- Limits ---- */
+
+START_TEST(test_limit__a_rate_is_spent_at_once_and_comes_back_evenly)
+{
+    struct bp_limiter limiter = {0};
+    struct bp_limits limits = {0};
+    unsigned wait = 0;
+    uint64_t now = 1000 * second;
+    ck_assert_ptr_null(bp_limits_read_rate("3/m", &limits));
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now, &wait, NULL), 0);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now, &wait, NULL), -1);
+    ck_assert_uint_eq(wait, 20);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now + 19 * second, &wait, NULL), -1);
+    ck_assert_uint_eq(wait, 1);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now + 20 * second, &wait, NULL), 0);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now + 20 * second, &wait, NULL), -1);
+    ck_assert_uint_eq(wait, 20);
+    /* After the whole period all of it is there again, and no more. */
+    now += 200 * second;
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now, &wait, NULL), 0);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now, &wait, NULL), -1);
+}
+END_TEST
+
+/* Whatever the rate and the moment: who comes as told is admitted, who comes a second earlier is not. */
+START_TEST(test_limit__the_wait_is_exact)
+{
+    static const char *const rates[] = {"1/s", "7/s", "1000/s", "1/m", "7/m", "59/m", "1/h", "999/h", "1000000/h"};
+    unsigned random = 1;
+    for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
+        struct bp_limits limits = {0};
+        struct bp_limiter limiter = {0};
+        unsigned wait = 0, refused = 0;
+        uint64_t now = 5 * second;
+        ck_assert_ptr_null(bp_limits_read_rate(rates[r], &limits));
+        for (int i = 0; i < 3000; i++) {
+            random = random * 1664525 + 1013904223;
+            now += random % (limits.period_ns / limits.requests / 2 + 1);
+            struct bp_limiter before = limiter;
+            if (bp_limiter_take(&limiter, &limits, now, &wait, NULL) == 0)
+                continue;
+            refused++;
+            ck_assert_uint_ge(wait, 1);
+            ck_assert_uint_eq(limiter.due_ns, before.due_ns);
+            struct bp_limiter early = limiter, told = limiter;
+            unsigned other;
+            if (wait > 1)
+                ck_assert_int_eq(bp_limiter_take(&early, &limits, now + (wait - 1) * second, &other, NULL), -1);
+            ck_assert_int_eq(bp_limiter_take(&told, &limits, now + wait * second, &other, NULL), 0);
+        }
+        if (limits.requests < 1000)
+            ck_assert_uint_gt(refused, 0);
+    }
+}
+END_TEST
+
+START_TEST(test_limit__what_is_under_way_is_counted_and_given_back)
+{
+    struct bp_limiter limiter = {0};
+    struct bp_limits limits = {0};
+    struct bp_err err = {0};
+    unsigned wait = 0;
+    ck_assert_ptr_null(bp_limits_read_at_once("2", &limits));
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, &err), 0);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, &err), 0);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, &err), -1);
+    ck_assert_int_eq(err.code, BP_E_concurrency_limited);
+    ck_assert_uint_eq(wait, 1);
+    bp_limiter_give(&limiter);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), 0);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), -1);
+}
+END_TEST
+
+START_TEST(test_limit__who_is_refused_for_one_limit_pays_nothing_of_the_other)
+{
+    struct bp_limiter limiter = {0};
+    struct bp_limits limits = {0};
+    unsigned wait = 0;
+    ck_assert_ptr_null(bp_limits_read_rate("2/h", &limits));
+    ck_assert_ptr_null(bp_limits_read_at_once("1", &limits));
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), 0);
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), -1);
+    bp_limiter_give(&limiter);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), 0);
+    bp_limiter_give(&limiter);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), -1);
+    ck_assert_uint_eq(limiter.under_way, 0);
+    ck_assert_uint_eq(wait, 1800);
+}
+END_TEST
+
+/* ---- Peers ---- */
+
+static const struct bp_peer alice = {.uid = 70001, .groups = {70001, 80001, 80002}, .n_groups = 3};
+
+static struct bp_peer_rules rules_of(const char *users, const char *groups)
+{
+    struct bp_peer_rules rules = {0};
+    if (users)
+        ck_assert_ptr_null(bp_peer_rules_read(users, false, &rules));
+    if (groups)
+        ck_assert_ptr_null(bp_peer_rules_read(groups, true, &rules));
+    return rules;
+}
+
+START_TEST(test_peers__without_rules_administration_is_for_root_and_the_daemons_user)
+{
+    const struct bp_peer_rules none = {0};
+    const struct bp_peer root = {.uid = 0}, self = {.uid = geteuid()};
+    ck_assert_uint_eq(bp_peer_scopes(&none, &alice), BP_SCOPE_READ | BP_SCOPE_PLAN);
+    ck_assert_uint_eq(bp_peer_scopes(&none, &root), BP_SCOPE_READ | BP_SCOPE_PLAN | BP_SCOPE_ADMIN);
+    ck_assert_uint_eq(bp_peer_scopes(&none, &self), BP_SCOPE_READ | BP_SCOPE_PLAN | BP_SCOPE_ADMIN);
+}
+END_TEST
+
+START_TEST(test_peers__with_rules_only_who_is_meant_has_anything)
+{
+    const struct bp_peer root = {.uid = 0, .groups = {0}, .n_groups = 1};
+    struct bp_peer_rules rules = rules_of("70001:read 70002:admin", NULL);
+    ck_assert_uint_eq(bp_peer_scopes(&rules, &alice), BP_SCOPE_READ);
+    ck_assert_uint_eq(bp_peer_scopes(&rules, &root), 0);
+    rules = rules_of(NULL, "80002:plan 70002:admin"); /* her second supplementary group; a group of somebody's number */
+    ck_assert_uint_eq(bp_peer_scopes(&rules, &alice), BP_SCOPE_PLAN);
+    rules = rules_of(NULL, "80003:plan");
+    ck_assert_uint_eq(bp_peer_scopes(&rules, &alice), 0);
+    rules = rules_of("70001:read", "70001:plan 80001:admin"); /* together */
+    ck_assert_uint_eq(bp_peer_scopes(&rules, &alice), BP_SCOPE_READ | BP_SCOPE_PLAN | BP_SCOPE_ADMIN);
+    rules = rules_of("80001:read", NULL); /* a user of her group's number */
+    ck_assert_uint_eq(bp_peer_scopes(&rules, &alice), 0);
+}
+END_TEST
+
+START_TEST(test_peers__names_are_those_of_the_system)
+{
+    struct bp_peer_rules rules = rules_of("root:read,admin", "root:plan");
+    ck_assert_uint_eq(rules.n, 2);
+    ck_assert_uint_eq(rules.at[0].id, 0);
+    ck_assert_uint_eq(rules.at[0].scopes, BP_SCOPE_READ | BP_SCOPE_ADMIN);
+    ck_assert(!rules.at[0].is_group);
+    ck_assert(rules.at[1].is_group);
+    ck_assert_ptr_null(bp_peer_rules_read("5:read", false, &rules)); /* in place of the users that there were */
+    ck_assert_uint_eq(rules.n, 2);
+    ck_assert_uint_eq(bp_peer_scopes(&rules, &(struct bp_peer){.uid = 0}), 0);
+}
+END_TEST
+
+START_TEST(test_peers__rules_that_are_none_are_refused)
+{
+    static const char *const texts[] = {"",
+                                        " ",
+                                        "root",
+                                        "root:",
+                                        ":read",
+                                        "root:write",
+                                        "root:read,",
+                                        "root read",
+                                        "nobody-of-this-name:read",
+                                        "4294967295:read",
+                                        "4294967296:read",
+                                        "-1:read",
+                                        "1x:read",
+                                        "0:read root:plan",
+                                        "root:read,read"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct bp_peer_rules rules = {0};
+        ck_assert_msg(bp_peer_rules_read(texts[i], false, &rules), "\"%s\"", texts[i]);
+        ck_assert_msg(bp_peer_rules_read(texts[i], true, &rules), "\"%s\"", texts[i]);
+    }
+    struct bp_buf text = {0};
+    struct bp_peer_rules rules = {0};
+    for (unsigned i = 0; i < BP_PEER_RULES_MAX; i++)
+        bp_buf_addf(&text, "%u:read ", i);
+    ck_assert_ptr_null(bp_peer_rules_read(bp_buf_string(&text), false, &rules));
+    ck_assert_ptr_nonnull(bp_peer_rules_read("1:read", true, &rules));
+    bp_buf_release(&text);
+}
+END_TEST
+
+START_TEST(test_peers__the_kernel_names_the_other_end)
+{
+    int pair[2];
+    struct bp_peer peer;
+    struct bp_err err = {0};
+    gid_t groups[BP_PEER_GROUPS_MAX];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    ck_assert_int_eq(bp_peer_of(pair[0], &peer, &err), 0);
+    ck_assert_uint_eq(peer.uid, geteuid());
+    ck_assert_uint_eq(peer.groups[0], getegid());
+    int n = getgroups(BP_PEER_GROUPS_MAX, groups);
+    ck_assert_uint_eq(peer.n_groups, 1 + (size_t)n);
+    close(pair[0]);
+    close(pair[1]);
+    int tcp = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(bp_peer_of(tcp, &peer, &err), -1);
+    ck_assert_int_eq(err.code, BP_E_network_failed);
+    close(tcp);
+}
+END_TEST
+
+/* ---- Admission ---- */
+
+static struct bp_access *access_;
+static struct bp_problems problems;
+static struct bp_refusal refusal;
+static struct bp_err err;
+static char file[64];
+static struct bp_peer_rules no_rules;
+static struct bp_limits no_limits;
+
+static struct bp_origin tcp_origin(const char *address)
+{
+    struct bp_origin origin;
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    if (inet_pton(AF_INET, address, &v4.sin_addr) == 1)
+        bp_origin_of(-1, (struct sockaddr *)&v4, &origin);
+    else if (inet_pton(AF_INET6, address, &v6.sin6_addr) == 1)
+        bp_origin_of(-1, (struct sockaddr *)&v6, &origin);
+    else
+        ck_abort_msg("%s", address);
+    return origin;
+}
+
+static struct bp_origin unix_origin(const struct bp_peer *peer)
+{
+    return (struct bp_origin){.is_unix = true, .has_peer = peer != NULL, .peer = peer ? *peer : alice, .from = "unix"};
+}
+
+/* A file of two tokens: "reader" has read and the limits given, "boss" everything and none. */
+static void write_tokens(const char *limits)
+{
+    struct bp_digest reader, boss;
+    char reader_text[BP_DIGEST_TEXT], boss_text[BP_DIGEST_TEXT];
+    bp_digest_of("reader-token", 12, &reader);
+    bp_digest_of("boss-token", 10, &boss);
+    bp_digest_format(&reader, reader_text);
+    bp_digest_format(&boss, boss_text);
+    FILE *out = fopen(file, "w");
+    ck_assert_ptr_nonnull(out);
+    fprintf(out, "reader read %s %s\nboss read,plan,admin %s\n", reader_text, limits, boss_text);
+    fclose(out);
+    ck_assert_int_eq(chmod(file, 0600), 0);
+}
+
+static struct bp_access_options options_of(const char *tokens)
+{
+    return (struct bp_access_options){.tokens = tokens, .peers = &no_rules, .limits = &no_limits};
+}
+
+static void open_with(const struct bp_access_options *options)
+{
+    bp_access_close(access_);
+    ck_assert_int_eq(bp_access_open(options, &access_, &problems), 0);
+}
+
+static void access_set_up(void)
+{
+    problems = (struct bp_problems){0};
+    no_rules = (struct bp_peer_rules){0};
+    no_limits = (struct bp_limits){0};
+    snprintf(file, sizeof file, "/tmp/test-access-XXXXXX");
+    close(mkstemp(file));
+    write_tokens("");
+    struct bp_access_options options = options_of(file);
+    access_ = NULL;
+    open_with(&options);
+}
+
+static void access_tear_down(void)
+{
+    bp_access_close(access_);
+    bp_problems_release(&problems);
+    unlink(file);
+}
+
+/* The grant of a request that must be admitted. */
+static struct bp_grant admitted(const struct bp_origin *origin, const char *authorization, enum bp_scope scope,
+                                uint64_t now)
+{
+    struct bp_grant grant = {0};
+    err = (struct bp_err){0};
+    ck_assert_msg(bp_access_admit(access_, origin, authorization, scope, now, &grant, &refusal, &err) == 0, "%s",
+                  err.message);
+    return grant;
+}
+
+static void let_through(const struct bp_origin *origin, const char *authorization, enum bp_scope scope, uint64_t now)
+{
+    struct bp_grant grant = admitted(origin, authorization, scope, now);
+    bp_access_release(access_, &grant);
+}
+
+static void refused(const struct bp_origin *origin, const char *authorization, enum bp_scope scope, uint64_t now,
+                    enum bp_code code)
+{
+    struct bp_grant grant = {0};
+    err = (struct bp_err){0};
+    ck_assert_int_eq(bp_access_admit(access_, origin, authorization, scope, now, &grant, &refusal, &err), -1);
+    ck_assert_str_eq(bp_code_name(err.code), bp_code_name(code));
+    ck_assert_ptr_null(grant.allowance);
+}
+
+START_TEST(test_access__a_token_says_who_and_what)
+{
+    struct bp_origin origin = tcp_origin("192.0.2.7");
+    struct bp_grant grant = admitted(&origin, "Bearer reader-token", BP_SCOPE_READ, 0);
+    ck_assert_str_eq(grant.caller.who, "token:reader");
+    ck_assert_str_eq(grant.caller.from, "192.0.2.7");
+    bp_access_release(access_, &grant);
+    let_through(&origin, "bearer   boss-token", BP_SCOPE_ADMIN, 0); /* RFC 9110: the scheme's case does not count */
+    let_through(&origin, "BEARER boss-token", BP_SCOPE_PLAN, 0);
+    refused(&origin, "Bearer reader-token", BP_SCOPE_PLAN, 0, BP_E_scope_missing);
+    ck_assert_ptr_nonnull(strstr(refusal.authenticate, "error=\"insufficient_scope\", scope=\"plan\""));
+    ck_assert_ptr_nonnull(strstr(err.message, "token:reader"));
+    refused(&origin, "Bearer reader-token", BP_SCOPE_ADMIN, 0, BP_E_scope_missing);
+    ck_assert_ptr_nonnull(strstr(refusal.authenticate, "scope=\"admin\""));
+}
+END_TEST
+
+START_TEST(test_access__what_is_no_token_of_ours_is_refused_with_a_challenge)
+{
+    static const char *const fields[] = {"Bearer",
+                                         "Bearer ",
+                                         "Bearer reader-toke",
+                                         "Bearer reader-token ",
+                                         "Bearer reader-token,boss-token",
+                                         "Basic cmVhZGVyOg==",
+                                         "reader-token",
+                                         "Bearerreader-token",
+                                         "",
+                                         "Bearer\treader-token"};
+    struct bp_origin origin = tcp_origin("127.0.0.1");
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        refused(&origin, fields[i], BP_SCOPE_READ, 0, BP_E_unauthenticated);
+        ck_assert_int_eq(strncmp(refusal.authenticate, "Bearer realm=", 13), 0);
+    }
+    refused(&origin, NULL, BP_SCOPE_READ, 0, BP_E_unauthenticated);
+    ck_assert_str_eq(refusal.authenticate, "Bearer realm=\"blueprintd\"");
+    refused(&origin, NULL, BP_SCOPE_NONE, 0, BP_E_unauthenticated); /* to be known is asked for all the same */
+    ck_assert_int_eq(bp_code_status(BP_E_unauthenticated), 401);
+    ck_assert_int_eq(bp_code_status(BP_E_scope_missing), 403);
+    ck_assert_int_eq(bp_code_status(BP_E_peer_refused), 403);
+    ck_assert_int_eq(bp_code_status(BP_E_rate_limited), 429);
+    ck_assert_int_eq(bp_code_status(BP_E_concurrency_limited), 429);
+}
+END_TEST
+
+START_TEST(test_access__without_tokens_anybody_may_read_and_plan)
+{
+    struct bp_access_options options = options_of("");
+    struct bp_origin origin = tcp_origin("::1");
+    open_with(&options);
+    ck_assert(!bp_access_has_tokens(access_));
+    struct bp_grant grant = admitted(&origin, NULL, BP_SCOPE_PLAN, 0);
+    ck_assert_str_eq(grant.caller.who, "anonymous");
+    ck_assert_str_eq(grant.caller.from, "::1");
+    bp_access_release(access_, &grant);
+    let_through(&origin, "Bearer whatever", BP_SCOPE_READ, 0);
+    refused(&origin, NULL, BP_SCOPE_ADMIN, 0, BP_E_scope_missing);
+}
+END_TEST
+
+START_TEST(test_access__a_peer_of_the_socket_is_judged_by_its_user_or_its_token)
+{
+    const struct bp_peer bob = {.uid = 70009, .groups = {70009}, .n_groups = 1};
+    struct bp_peer_rules rules = rules_of("70001:read", NULL);
+    struct bp_access_options options = options_of(file);
+    options.peers = &rules;
+    open_with(&options);
+    struct bp_origin of_alice = unix_origin(&alice), of_bob = unix_origin(&bob), of_nobody = unix_origin(NULL);
+    struct bp_grant grant = admitted(&of_alice, NULL, BP_SCOPE_READ, 0);
+    ck_assert_str_eq(grant.caller.who, "uid:70001");
+    ck_assert_str_eq(grant.caller.from, "unix");
+    bp_access_release(access_, &grant);
+    refused(&of_alice, NULL, BP_SCOPE_PLAN, 0, BP_E_scope_missing);
+    refused(&of_bob, NULL, BP_SCOPE_READ, 0, BP_E_peer_refused);
+    ck_assert_ptr_nonnull(strstr(err.message, "70009"));
+    refused(&of_nobody, NULL, BP_SCOPE_READ, 0, BP_E_peer_refused);
+    let_through(&of_bob, "Bearer boss-token", BP_SCOPE_ADMIN, 0);
+    refused(&of_alice, "Bearer nothing", BP_SCOPE_READ, 0, BP_E_unauthenticated);
+}
+END_TEST
+
+START_TEST(test_access__a_tokens_own_limit_goes_before_the_daemons)
+{
+    struct bp_limits limits = {0};
+    struct bp_access_options options = options_of(file);
+    struct bp_origin origin = tcp_origin("192.0.2.7"), other = tcp_origin("192.0.2.8");
+    ck_assert_ptr_null(bp_limits_read_rate("1/h", &limits));
+    options.limits = &limits;
+    write_tokens("rate=2/h");
+    open_with(&options);
+    let_through(&origin, "Bearer reader-token", BP_SCOPE_READ, second);
+    let_through(&other, "Bearer reader-token", BP_SCOPE_READ, second);
+    refused(&origin, "Bearer reader-token", BP_SCOPE_READ, second, BP_E_rate_limited);
+    ck_assert_uint_eq(refusal.retry_after, 1800);
+    let_through(&origin, "Bearer boss-token", BP_SCOPE_READ, second); /* has the daemon's, and its own bucket */
+    refused(&origin, "Bearer boss-token", BP_SCOPE_READ, second, BP_E_rate_limited);
+    ck_assert_uint_eq(refusal.retry_after, 3600);
+}
+END_TEST
+
+START_TEST(test_access__callers_without_a_token_have_an_allowance_each)
+{
+    struct bp_limits limits = {0};
+    struct bp_access_options options = options_of("");
+    const struct bp_peer bob = {.uid = 70009};
+    struct bp_origin a = tcp_origin("192.0.2.7"), b = tcp_origin("192.0.2.8"), of_alice = unix_origin(&alice),
+                     of_bob = unix_origin(&bob);
+    struct bp_origin net1 = tcp_origin("2001:db8:1:2::1"), net1b = tcp_origin("2001:db8:1:2:ffff::2"),
+                     net2 = tcp_origin("2001:db8:1:3::1"), mapped = tcp_origin("::ffff:192.0.2.7");
+    ck_assert_ptr_null(bp_limits_read_rate("1/h", &limits));
+    options.limits = &limits;
+    open_with(&options);
+    let_through(&a, NULL, BP_SCOPE_READ, second);
+    refused(&a, NULL, BP_SCOPE_READ, second, BP_E_rate_limited);
+    refused(&mapped, NULL, BP_SCOPE_READ, second, BP_E_rate_limited); /* the same address */
+    let_through(&b, NULL, BP_SCOPE_READ, second);
+    let_through(&of_alice, NULL, BP_SCOPE_READ, second);
+    let_through(&of_bob, NULL, BP_SCOPE_READ, second);
+    refused(&of_bob, NULL, BP_SCOPE_READ, second, BP_E_rate_limited);
+    let_through(&net1, NULL, BP_SCOPE_READ, second);
+    refused(&net1b, NULL, BP_SCOPE_READ, second, BP_E_rate_limited); /* the same network of 64 bits */
+    let_through(&net2, NULL, BP_SCOPE_READ, second);
+}
+END_TEST
+
+START_TEST(test_access__callers_that_are_kept_are_bounded_and_busy_ones_stay)
+{
+    struct bp_limits limits = {0};
+    struct bp_access_options options = options_of("");
+    static struct bp_grant grants[BP_CALLERS_MAX];
+    ck_assert_ptr_null(bp_limits_read_at_once("1", &limits));
+    options.limits = &limits;
+    open_with(&options);
+    for (unsigned i = 0; i < BP_CALLERS_MAX; i++) {
+        struct bp_peer peer = {.uid = 1000 + i};
+        struct bp_origin origin = unix_origin(&peer);
+        grants[i] = admitted(&origin, NULL, BP_SCOPE_READ, i + 1);
+    }
+    struct bp_peer first = {.uid = 1000}, late = {.uid = 90000}, later = {.uid = 90001};
+    struct bp_origin of_first = unix_origin(&first), of_late = unix_origin(&late), of_later = unix_origin(&later);
+    refused(&of_first, NULL, BP_SCOPE_READ, 5000, BP_E_concurrency_limited);
+    struct bp_grant crowd = admitted(&of_late, NULL, BP_SCOPE_READ, 5000);
+    refused(&of_later, NULL, BP_SCOPE_READ, 5000, BP_E_concurrency_limited); /* who finds no place shares one */
+    bp_access_release(access_, &grants[7]);
+    struct bp_grant own = admitted(&of_later, NULL, BP_SCOPE_READ, 6000); /* the place that came free */
+    refused(&of_first, NULL, BP_SCOPE_READ, 6000, BP_E_concurrency_limited);
+    bp_access_release(access_, &own);
+    bp_access_release(access_, &crowd);
+    for (unsigned i = 0; i < BP_CALLERS_MAX; i++)
+        bp_access_release(access_, &grants[i]);
+    let_through(&of_first, NULL, BP_SCOPE_READ, 7000);
+}
+END_TEST
+
+START_TEST(test_access__a_scope_that_is_missing_gives_back_what_was_taken)
+{
+    struct bp_origin origin = tcp_origin("192.0.2.7");
+    struct bp_access_options options = options_of(file);
+    write_tokens("concurrency=1");
+    open_with(&options);
+    for (int i = 0; i < 3; i++)
+        refused(&origin, "Bearer reader-token", BP_SCOPE_PLAN, 0, BP_E_scope_missing);
+    struct bp_grant grant = admitted(&origin, "Bearer reader-token", BP_SCOPE_READ, 0);
+    refused(&origin, "Bearer reader-token", BP_SCOPE_READ, 0, BP_E_concurrency_limited);
+    bp_access_release(access_, &grant);
+    let_through(&origin, "Bearer reader-token", BP_SCOPE_READ, 0);
+}
+END_TEST
+
+START_TEST(test_access__a_reload_takes_what_is_new_and_forgets_what_is_gone)
+{
+    struct bp_origin origin = tcp_origin("192.0.2.7");
+    struct bp_access_options options = options_of(file);
+    struct bp_digest hash;
+    char text[BP_DIGEST_TEXT];
+    struct bp_grant grant = admitted(&origin, "Bearer boss-token", BP_SCOPE_ADMIN, 0);
+    bp_digest_of("new-token", 9, &hash);
+    bp_digest_format(&hash, text);
+    FILE *out = fopen(file, "w");
+    fprintf(out, "newcomer plan %s\n", text);
+    fclose(out);
+    ck_assert_int_eq(bp_access_reload(access_, &options, &problems), 0);
+    let_through(&origin, "Bearer new-token", BP_SCOPE_PLAN, 0);
+    refused(&origin, "Bearer reader-token", BP_SCOPE_READ, 0, BP_E_unauthenticated);
+    refused(&origin, "Bearer boss-token", BP_SCOPE_READ, 0, BP_E_unauthenticated);
+    bp_access_release(access_, &grant); /* of a token that is gone: must neither leak nor be freed twice */
+}
+END_TEST
+
+START_TEST(test_access__a_reload_keeps_what_a_token_has_used)
+{
+    struct bp_origin origin = tcp_origin("192.0.2.7");
+    struct bp_access_options options = options_of(file);
+    write_tokens("rate=1/h concurrency=5");
+    open_with(&options);
+    struct bp_grant grant = admitted(&origin, "Bearer reader-token", BP_SCOPE_READ, second);
+    ck_assert_int_eq(bp_access_reload(access_, &options, &problems), 0);
+    refused(&origin, "Bearer reader-token", BP_SCOPE_READ, second, BP_E_rate_limited);
+    write_tokens("concurrency=1");
+    ck_assert_int_eq(bp_access_reload(access_, &options, &problems), 0);
+    refused(&origin, "Bearer reader-token", BP_SCOPE_READ, second, BP_E_concurrency_limited);
+    bp_access_release(access_, &grant);
+    let_through(&origin, "Bearer reader-token", BP_SCOPE_READ, second);
+}
+END_TEST
+
+START_TEST(test_access__a_reload_that_fails_changes_nothing)
+{
+    struct bp_origin origin = tcp_origin("192.0.2.7");
+    struct bp_access_options options = options_of(file), without = options_of("");
+    write_tokens("nonsense");
+    ck_assert_int_eq(bp_access_reload(access_, &options, &problems), -1);
+    ck_assert_uint_eq(problems.n, 1);
+    ck_assert_ptr_nonnull(strstr(problems.at[0].message, "line 1"));
+    let_through(&origin, "Bearer reader-token", BP_SCOPE_READ, 0);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(bp_access_reload(access_, &options, &problems), -1);
+    let_through(&origin, "Bearer boss-token", BP_SCOPE_ADMIN, 0);
+    /* No reload may open the door altogether, or shut it. */
+    ck_assert_int_eq(bp_access_reload(access_, &without, &problems), -1);
+    refused(&origin, NULL, BP_SCOPE_READ, 0, BP_E_unauthenticated);
+    open_with(&without);
+    write_tokens("");
+    ck_assert_int_eq(bp_access_reload(access_, &options, &problems), -1);
+    let_through(&origin, NULL, BP_SCOPE_READ, 0);
+}
+END_TEST
+
+START_TEST(test_access__it_does_not_open_with_a_bad_file)
+{
+    struct bp_access_options options = options_of(file);
+    struct bp_access *other = NULL;
+    write_tokens("nonsense");
+    ck_assert_int_eq(bp_access_open(&options, &other, &problems), -1);
+    ck_assert_ptr_null(other);
+    ck_assert_uint_eq(problems.n, 1);
+}
+END_TEST
+
+Suite *suite_access(void)
+{
+    Suite *suite = suite_create("access");
+    TCase *parts = tcase_create("parts"), *admission = tcase_create("admission");
+    tcase_add_test(parts, test_limit__a_rate_is_spent_at_once_and_comes_back_evenly);
+    tcase_add_test(parts, test_limit__the_wait_is_exact);
+    tcase_add_test(parts, test_limit__what_is_under_way_is_counted_and_given_back);
+    tcase_add_test(parts, test_limit__who_is_refused_for_one_limit_pays_nothing_of_the_other);
+    tcase_add_test(parts, test_peers__without_rules_administration_is_for_root_and_the_daemons_user);
+    tcase_add_test(parts, test_peers__with_rules_only_who_is_meant_has_anything);
+    tcase_add_test(parts, test_peers__names_are_those_of_the_system);
+    tcase_add_test(parts, test_peers__rules_that_are_none_are_refused);
+    tcase_add_test(parts, test_peers__the_kernel_names_the_other_end);
+    suite_add_tcase(suite, parts);
+    tcase_add_checked_fixture(admission, access_set_up, access_tear_down);
+    tcase_add_test(admission, test_access__a_token_says_who_and_what);
+    tcase_add_test(admission, test_access__what_is_no_token_of_ours_is_refused_with_a_challenge);
+    tcase_add_test(admission, test_access__without_tokens_anybody_may_read_and_plan);
+    tcase_add_test(admission, test_access__a_peer_of_the_socket_is_judged_by_its_user_or_its_token);
+    tcase_add_test(admission, test_access__a_tokens_own_limit_goes_before_the_daemons);
+    tcase_add_test(admission, test_access__callers_without_a_token_have_an_allowance_each);
+    tcase_add_test(admission, test_access__callers_that_are_kept_are_bounded_and_busy_ones_stay);
+    tcase_add_test(admission, test_access__a_scope_that_is_missing_gives_back_what_was_taken);
+    tcase_add_test(admission, test_access__a_reload_takes_what_is_new_and_forgets_what_is_gone);
+    tcase_add_test(admission, test_access__a_reload_keeps_what_a_token_has_used);
+    tcase_add_test(admission, test_access__a_reload_that_fails_changes_nothing);
+    tcase_add_test(admission, test_access__it_does_not_open_with_a_bad_file);
+    suite_add_tcase(suite, admission);
+    return suite;
+}
