@@ -347,8 +347,8 @@ static uint64_t cost_of(const struct bp_request *request)
            runs * runs / 500;
 }
 
-/* The total of the job as changed. -1: as bp_capacity_total, but a job too large to be stated is one that never fits.
- */
+/* The total of the job as changed. -1: as bp_capacity_total, but a job too large to be stated, or whose rows are not
+ * known over so many ranks, is one that never fits. */
 static int evaluate(struct search *search, struct bp_bytes *ret, struct bp_err *err)
 {
     struct bp_strategy said = search->job->request.strategy;
@@ -360,7 +360,8 @@ static int evaluate(struct search *search, struct bp_bytes *ret, struct bp_err *
     if (result == 0)
         return 0;
     ret->n = UINT64_MAX;
-    return found.code == BP_E_quantity_overflow || found.code == BP_E_out_of_range
+    return found.code == BP_E_quantity_overflow || found.code == BP_E_out_of_range ||
+                   found.code == BP_E_unsupported_feature
                ? 0
                : bp_fail(err, found.code, found.path, "%s", found.message);
 }
