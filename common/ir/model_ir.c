@@ -138,7 +138,7 @@ static void transformer_read(struct bp_decoder *decoder, const struct bp_field *
         return;
     if (json_object_get(inner.object, "name"))
         bp_reader_problem(&inner, BP_E_structure_violated, "name", "is not part of a snapshot");
-    json_t *named = json_copy((json_t *)(uintptr_t)inner.object);
+    json_t *named = bp_json_copy_object(inner.object);
     if (!named || json_object_set_new(named, "name", json_string("model")) != 0) {
         decoder->out_of_memory = true;
     } else {
