@@ -62,7 +62,7 @@ CLIENT_SRC = $(filter-out client/main.c,$(wildcard client/*.c))
 TESTLIB_SRC = $(wildcard tests/lib/*.c tests/reference/*.c)
 UNIT_SRC = $(wildcard tests/unit/*.c)
 PROPERTY_SRC = $(wildcard tests/property/*.c)
-API_SRC = $(wildcard tests/api/*.c)
+API_SRC = $(wildcard tests/api/*.c tests/http/*.c)
 FAULT_SRC = $(wildcard tests/fault/*.c) tests/api/server.c tests/api/http.c tests/api/expect.c
 BENCH_SRC = $(wildcard tests/bench/*.c)
 FUZZ_SRC = $(filter-out tests/fuzz/fuzz_%.c,$(wildcard tests/fuzz/*.c))
@@ -182,7 +182,7 @@ check-api: all $(BUILD)/tests/api
 
 # Disks and memory that fail, one call after the other.
 check-faults: all $(BUILD)/tests/fault
-	BP_BUILD=$(BUILD) $(BUILD)/tests/fault vfs
+	BP_BUILD=$(BUILD) $(BUILD)/tests/fault vfs memory
 
 # kill -9 under load, BP_CRASH_ROUNDS times.
 check-crash: all $(BUILD)/tests/fault

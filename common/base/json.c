@@ -53,12 +53,14 @@ static enum bp_code code_of_jansson(enum json_error_code code)
     }
 }
 
-/* jansson reports some allocation failures as bad syntax: its allocations are watched, on each thread. */
-static _Thread_local bool allocation_failed;
+/* jansson takes some allocation failures for bad syntax, and overlooks others: it goes on without the characters that
+ * found no room, and then writes past the end of a string whose escape has lost one. So its allocations are watched, on
+ * each thread, and once one has failed within a parse all do, which ends it. */
+static _Thread_local bool parsing, allocation_failed;
 
 static void *watched_malloc(size_t n)
 {
-    void *memory = malloc(n);
+    void *memory = parsing && allocation_failed ? NULL : malloc(n);
     allocation_failed |= !memory;
     return memory;
 }
@@ -167,10 +169,16 @@ json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_p
     }
     pthread_once(&watched, watch_allocations);
     allocation_failed = false;
+    parsing = true;
     json_error_t error;
     json_t *value = load(text, n, &error);
     if (!value && !allocation_failed && json_error_code(&error) == json_error_numeric_overflow)
         value = load_tamed(text, n, &error);
+    parsing = false;
+    if (allocation_failed) {
+        json_decref(value);
+        value = NULL;
+    }
     if (!value) {
         *ret_position = position_of(text, n, &error);
         bp_fail(err, allocation_failed ? BP_E_out_of_memory : code_of_jansson(json_error_code(&error)), "",
@@ -178,6 +186,16 @@ json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_p
                 allocation_failed ? "no memory to read the text" : error.text);
     }
     return value;
+}
+
+json_t *bp_json_copy_object(const json_t *object)
+{
+    json_t *copy = json_copy((json_t *)(uintptr_t)object);
+    if (copy && json_object_size(copy) != json_object_size(object)) { /* jansson does not say that it left one out */
+        json_decref(copy);
+        copy = NULL;
+    }
+    return copy;
 }
 
 struct bp_reader bp_reader_of(const json_t *value, const char *pointer, struct bp_problems *problems)

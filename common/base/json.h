@@ -26,6 +26,9 @@ struct bp_json_position {
  * the value back with json_decref. */
 json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_position, struct bp_err *err);
 
+/* A copy of an object with the same members, which are shared; NULL when memory ran out. */
+json_t *bp_json_copy_object(const json_t *object);
+
 /* Longest JSON Pointer kept in full. */
 #define BP_POINTER_MAX 256
 

@@ -183,21 +183,21 @@ void bp_gate_check_dataflow(struct bp_gate *gate)
                    "/tasks", "the block's output is not written by the last forward task");
 }
 
-/* How many gradients a row's output has: as many as products of activations read it, where only such do; else one,
- * which a fork has summed. */
+/* How many gradients a row's output has where no fork sums all of them into one: one of each product of activations and
+ * each collective that reads it, and one of all else that does. */
 static uint32_t gradients_of(const struct bp_gate *gate, uint32_t layer, uint32_t value)
 {
     const struct bp_distributed_ir *ir = target(gate);
-    uint32_t products = 0, others = 0;
+    uint32_t apart = 0, summed = 0;
     for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &ir->tasks[i];
         if (part_of(task) != FORWARD || task->layer == layer || task->layer >= ir->n_layers ||
             !bp_gate_list_has(&task->inputs, value))
             continue;
         bool product = task->engine == BP_ENGINE_MATRIX && ir->layers[task->layer].parameters == 0;
-        *(product ? &products : &others) += 1;
+        *(product || task->kind == BP_TASK_COLLECTIVE ? &apart : &summed) += 1;
     }
-    return products > 1 && others == 0 ? products : 1;
+    return apart + summed > 0 ? apart + (summed > 0) : 1;
 }
 
 /* The value that a row's forward task writes; BP_GATE_NOWHERE for none. */
@@ -236,7 +236,8 @@ void bp_gate_check_backward(struct bp_gate *gate)
                        "it does not wait for what makes its operands again");
         uint32_t output = output_of(gate, task->layer);
         bool sums = task->kind != BP_TASK_COLLECTIVE && output == BP_GATE_NOWHERE;
-        bool right = sums ? n_gradients > 1 : n_gradients == gradients_of(gate, task->layer, output);
+        bool right =
+            sums ? n_gradients > 1 : n_gradients == 1 || n_gradients == gradients_of(gate, task->layer, output);
         bool fits = right && n_gradients + n_again == task->dependencies.n;
         BP_GATE_EXPECT(gate, fits, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i), "%s",
                        n_gradients ? "it waits for more than its gradient and operands" : "it waits for no gradient");

@@ -52,8 +52,13 @@ static void check_values(struct bp_gate *gate)
 {
     static const char *const hidden[] = {"batch", "sequence", "hidden_size", NULL};
     static const char *const cache[] = {"key_value", "batch", "sequence", "num_key_value_heads", "head_dim", NULL};
-    static const char *const *const shapes[BP_MODEL_ROLE_N] = {
-        [BP_MODEL_INPUT] = hidden, [BP_MODEL_OUTPUT] = hidden, [BP_MODEL_KV_CACHE] = cache};
+    static const char *const latents[] = {"batch", "sequence", "kv_lora_rank + qk_rope_head_dim", NULL};
+    const struct bp_model *model = &gate->request->model;
+    bool latent = true;
+    for (uint32_t i = 0; i < model->n_kinds; i++)
+        latent &= model->kinds[i].attention == BP_ATTENTION_LATENT;
+    const char *const *const shapes[BP_MODEL_ROLE_N] = {
+        [BP_MODEL_INPUT] = hidden, [BP_MODEL_OUTPUT] = hidden, [BP_MODEL_KV_CACHE] = latent ? latents : cache};
     const struct bp_model_ir *ir = target(gate);
     uint32_t of_role[BP_MODEL_ROLE_N] = {0};
     for (uint32_t i = 0; i < ir->n_values; i++) {
@@ -139,58 +144,100 @@ static void check_effects(struct bp_gate *gate)
     }
 }
 
-static bool is_size(uint64_t n)
+/* What must hold for a description to be written at all: words that exist, kinds that have all of the layers. */
+static bool can_be_written(struct bp_gate *gate, uint32_t i, const struct bp_model *m)
 {
-    return n > 0 && n <= BP_JSON_INT_MAX;
+    size_t before = gate->findings->n;
+    bool several = m->n_kinds >= 1 && m->n_kinds <= BP_KINDS_MAX;
+    bp_u128 layers = 0;
+    for (uint32_t j = 0; several && j < m->n_kinds; j++) {
+        const struct bp_kind *kind = &m->kinds[j];
+        const struct {
+            const char *key;
+            bool holds;
+        } words[] = {
+            {"activation", kind->activation <= BP_ACTIVATION_GEGLU},
+            {"attention", kind->attention <= BP_ATTENTION_LATENT},
+            {"qk_norm", kind->qk_norm <= BP_QK_NORM_WITHOUT_WEIGHT},
+            {"norm_place", kind->norm_place <= BP_NORM_PLACE_SHARED},
+            {"residual", kind->residual <= BP_RESIDUAL_PARALLEL},
+            {"name", memchr(kind->name, '\0', sizeof kind->name) != NULL},
+        };
+        for (size_t k = 0; k < BP_GATE_COUNT(words); k++)
+            BP_GATE_EXPECT(gate, words[k].holds, BP_E_structure_violated,
+                           bp_gate_path(gate, "/operations/%u/model/%s", i, words[k].key), "there is no such word");
+        layers += kind->layers;
+    }
+    const struct {
+        const char *key;
+        bool holds;
+    } rules[] = {
+        {"kinds", several && (m->n_kinds > 1) == (m->layer_kinds != NULL)},
+        {"num_hidden_layers", layers == m->num_hidden_layers},
+        {"norm", m->norm <= BP_NORM_RMSNORM},
+        {"position", m->position <= BP_POSITION_ALIBI},
+        {"name", *m->name == '\0'},
+    };
+    for (size_t j = 0; j < BP_GATE_COUNT(rules); j++)
+        BP_GATE_EXPECT(gate, rules[j].holds, BP_E_structure_violated,
+                       bp_gate_path(gate, "/operations/%u/model/%s", i, rules[j].key),
+                       "no transformer form has this %s", rules[j].key);
+    return gate->findings->n == before;
+}
+
+/* The canonical form of a description that can be written; false when memory ran out. */
+static bool write_form(struct bp_gate *gate, const struct bp_model *model, struct bp_buf *ret)
+{
+    struct bp_writer writer = {.out = ret};
+    bp_model_write(&writer, model, false);
+    if (bp_writer_finish(&writer, NULL) == 0)
+        return true;
+    bp_gate_no_memory(gate);
+    return false;
+}
+
+/* It reads as a transformer form without a problem. */
+static void expect_readable(struct bp_gate *gate, uint32_t i, const struct bp_buf *text)
+{
+    struct bp_json_position position;
+    struct bp_problems problems = {0};
+    struct bp_model read;
+    json_t *form = bp_json_parse(text->data, text->len, &position, NULL);
+    if (!form) {
+        bp_gate_no_memory(gate);
+        return;
+    }
+    struct bp_reader reader = bp_reader_of(form, bp_gate_path(gate, "/operations/%u/model", i), &problems);
+    bp_model_read(&reader, gate->arena, &read);
+    for (size_t j = 0; j < problems.n; j++)
+        bp_gate_finding(gate, BP_E_structure_violated, problems.at[j].path, "%s", problems.at[j].message);
+    gate->compared++;
+    if (problems.out_of_memory)
+        bp_gate_no_memory(gate);
+    bp_problems_release(&problems);
+    json_decref(form);
 }
 
 static void check_form(struct bp_gate *gate)
 {
     const struct bp_model_ir *ir = target(gate);
     for (uint32_t i = 0; i < ir->n_operations; i++) {
-        const struct bp_model *m = &ir->operations[i].model;
-        const struct bp_kind *kind = &m->kinds[0];
-        const struct {
-            const char *key;
-            bool holds;
-        } rules[] = {
-            {"hidden_size", is_size(m->hidden_size)},
-            {"num_hidden_layers", is_size(m->num_hidden_layers)},
-            {"num_attention_heads", is_size(kind->num_attention_heads)},
-            {"num_key_value_heads",
-             is_size(kind->num_key_value_heads) && kind->num_attention_heads % kind->num_key_value_heads == 0},
-            {"head_dim", is_size(kind->head_dim)},
-            {"intermediate_size", is_size(kind->intermediate_size)},
-            {"vocab_size", is_size(m->vocab_size)},
-            {"max_position_embeddings", (m->max_position_embeddings > 0) == (m->position == BP_POSITION_LEARNED)},
-            {"activation", kind->activation <= BP_ACTIVATION_GEGLU},
-            {"norm", m->norm <= BP_NORM_RMSNORM},
-            {"position", m->position <= BP_POSITION_NONE},
-            {"name", *m->name == '\0'},
-        };
-        for (size_t j = 0; j < BP_GATE_COUNT(rules); j++)
-            BP_GATE_EXPECT(gate, rules[j].holds, BP_E_structure_violated,
-                           bp_gate_path(gate, "/operations/%u/model/%s", i, rules[j].key),
-                           "no transformer form has this %s", rules[j].key);
-        const char *beyond = bp_model_beyond_form(m);
-        BP_GATE_EXPECT(gate, !beyond, BP_E_structure_violated, bp_gate_path(gate, "/operations/%u/model", i),
-                       "no transformer form has %s", beyond);
+        struct bp_buf text = {0};
+        if (can_be_written(gate, i, &ir->operations[i].model) && write_form(gate, &ir->operations[i].model, &text))
+            expect_readable(gate, i, &text);
+        bp_buf_release(&text);
     }
 }
 
-/* Of what the form has keys for; that it has nothing else is checked apart. */
-static bool same_model(const struct bp_model *a, const struct bp_model *b)
+/* The same canonical form, which says all of a model but its label. */
+static bool same_model(struct bp_gate *gate, const struct bp_model *a, const struct bp_model *b)
 {
-    const struct bp_kind *k = &a->kinds[0], *l = &b->kinds[0];
-    return a->hidden_size == b->hidden_size && a->num_hidden_layers == b->num_hidden_layers &&
-           k->num_attention_heads == l->num_attention_heads && k->num_key_value_heads == l->num_key_value_heads &&
-           k->head_dim == l->head_dim && k->intermediate_size == l->intermediate_size &&
-           a->vocab_size == b->vocab_size && a->max_position_embeddings == b->max_position_embeddings &&
-           k->activation == l->activation && a->norm == b->norm && a->position == b->position &&
-           k->qkv_bias == l->qkv_bias && k->output_bias == l->output_bias && k->mlp_bias == l->mlp_bias &&
-           k->qk_norm == l->qk_norm && k->hidden_dropout == l->hidden_dropout &&
-           k->attention_dropout == l->attention_dropout && a->embedding_dropout == b->embedding_dropout &&
-           a->tie_word_embeddings == b->tie_word_embeddings;
+    struct bp_buf texts[2] = {{0}};
+    bool same = write_form(gate, a, &texts[0]) && write_form(gate, b, &texts[1]) && texts[0].len == texts[1].len &&
+                memcmp(texts[0].data, texts[1].data, texts[0].len) == 0;
+    bp_buf_release(&texts[0]);
+    bp_buf_release(&texts[1]);
+    return same;
 }
 
 static void check_request(struct bp_gate *gate)
@@ -200,9 +247,12 @@ static void check_request(struct bp_gate *gate)
                    "", "the ids are made of another transformer form");
     BP_GATE_EXPECT(gate, ir->mode == gate->request->workload.mode, BP_E_cross_stage_violated, "/operations",
                    "the operation is not of the workload's mode");
-    for (uint32_t i = 0; i < ir->n_operations; i++)
-        BP_GATE_EXPECT(gate, same_model(&ir->operations[i].model, &gate->request->model), BP_E_cross_stage_violated,
-                       bp_gate_path(gate, "/operations/%u/model", i), "it is not the model of the request");
+    for (uint32_t i = 0; i < ir->n_operations; i++) {
+        const struct bp_model *model = &ir->operations[i].model;
+        BP_GATE_EXPECT(gate, can_be_written(gate, i, model) && same_model(gate, model, &gate->request->model),
+                       BP_E_cross_stage_violated, bp_gate_path(gate, "/operations/%u/model", i),
+                       "it is not the model of the request");
+    }
 }
 
 static const struct bp_check rows[] = {

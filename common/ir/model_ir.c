@@ -11,6 +11,16 @@ static const char *const operation_names[] = {"transformer.decoder_training", "t
 static const char *const hidden_shape[] = {"batch", "sequence", "hidden_size", NULL};
 /* Keys and values, for every key/value head of every token seen. */
 static const char *const kv_shape[] = {"key_value", "batch", "sequence", "num_key_value_heads", "head_dim", NULL};
+/* One latent and one rotary key, where every block has latent attention. */
+static const char *const latent_shape[] = {"batch", "sequence", "kv_lora_rank + qk_rope_head_dim", NULL};
+
+static bool is_latent(const struct bp_model *model)
+{
+    bool latent = true;
+    for (uint32_t i = 0; i < model->n_kinds; i++)
+        latent &= model->kinds[i].attention == BP_ATTENTION_LATENT;
+    return latent;
+}
 
 static const struct bp_list first = {(const uint32_t[]){0}, 1}, second = {(const uint32_t[]){1}, 1};
 
@@ -23,12 +33,13 @@ const struct bp_model_ir *bp_model_ir_of(const struct bp_request *request, const
     struct bp_model_value *values = bp_arena_array(arena, n_values, sizeof *values);
     struct bp_model_operation *operation = bp_arena_array(arena, 1, sizeof *operation);
     struct bp_id_maker *maker = bp_id_maker_new(arena, transformer, NULL);
+    const char *const *cache_shape = is_latent(&request->model) ? latent_shape : kv_shape;
     if (!ir || !values || !operation || !maker)
         return NULL;
     for (uint32_t i = 0; i < n_values; i++) {
         values[i].id = bp_id_make(maker, BP_ENTITY_VALUE, i, bp_model_role_names[i]);
         values[i].role = (enum bp_model_role)i;
-        values[i].shape = i == BP_MODEL_KV_CACHE ? kv_shape : hidden_shape;
+        values[i].shape = i == BP_MODEL_KV_CACHE ? cache_shape : hidden_shape;
         values[i].dtype = "dtype";
     }
     operation->name = operation_names[inference];
@@ -127,7 +138,7 @@ static void transformer_read(struct bp_decoder *decoder, const struct bp_field *
         return;
     if (json_object_get(inner.object, "name"))
         bp_reader_problem(&inner, BP_E_structure_violated, "name", "is not part of a snapshot");
-    json_t *named = json_copy((json_t *)(uintptr_t)inner.object);
+    json_t *named = bp_json_copy_object(inner.object);
     if (!named || json_object_set_new(named, "name", json_string("model")) != 0) {
         decoder->out_of_memory = true;
     } else {

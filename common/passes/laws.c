@@ -50,6 +50,11 @@ void bp_law_memory(struct bp_gate *gate, enum bp_memory_fact fact, const struct 
                   ir->blocks[gate->block].memory.at[fact].n);
 }
 
+bool bp_law_is_of_block(const struct bp_gate *gate, const char *name)
+{
+    return strcmp(gate->symbols->kind->name, name) == 0;
+}
+
 bool bp_law_always(const struct bp_gate *gate)
 {
     (void)gate;

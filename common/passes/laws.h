@@ -29,6 +29,7 @@ bp_u128 bp_law_parameters(const struct bp_gate *gate, struct bp_calc *calc);
 void bp_law_memory(struct bp_gate *gate, enum bp_memory_fact fact, const struct bp_calc *calc, bp_u128 expected);
 
 /* Laws stated alike for training and inference: the payload of a collective and its reduction work. */
+bool bp_law_is_of_block(const struct bp_gate *gate, const char *name); /* whether that is the block at hand */
 bool bp_law_always(const struct bp_gate *gate);
 bool bp_law_heads(const struct bp_gate *gate);       /* attention by heads */
 bool bp_law_plain_heads(const struct bp_gate *gate); /* the same with k = h, d = H/h */

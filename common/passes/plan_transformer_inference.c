@@ -31,10 +31,12 @@ static const char theory[] =
     "\n"
     "| buffer | storage | written by | read by |\n"
     "|---|---|---|---|\n"
-    "| input | device_local | | attention.norm, attention.residual |\n"
+    "| input | device_local | | the tasks that read the block's input: attention.norm and attention.residual of a "
+    "block "
+    "with a norm before each branch |\n"
     "| output | device_local | the last task | |\n"
     "| weights | persistent | | every task of a row with parameters |\n"
-    "| kv_cache | persistent | attention.kv_write | attention.core |\n"
+    "| kv_cache | persistent | attention.kv_write | attention.core, and what expands latents |\n"
     "| workspace | transient | every task | every task |\n";
 
 static const struct bp_reference references[] = {
@@ -49,6 +51,7 @@ static void compare_capacity(struct bp_gate *gate)
 {
     const struct bp_portable_ir *target = gate->target.as.portable;
     const struct bp_symbols *s = gate->symbols;
+    const bp_u128 e_kv = bp_dtype_bytes(gate->request->workload.kv_cache_dtype);
     struct bp_calc calc = {0};
     bp_u128 bq = bp_mul(&calc, s->b, s->q), D = BP_PROD(&calc, bq, s->H, s->e);
     const bp_u128 held[] = {
@@ -62,21 +65,29 @@ static void compare_capacity(struct bp_gate *gate)
     const bp_u128 expected[BP_BUFFER_ROLE_N] = {
         [BP_BUFFER_INPUT] = D,
         [BP_BUFFER_OUTPUT] = D,
-        [BP_BUFFER_KV_CACHE] = BP_PROD(&calc, 2, s->b, s->c, s->d, s->k_l, s->e),
+        [BP_BUFFER_KV_CACHE] = BP_PROD(&calc, 2, s->b, s->c, s->d, s->k_l, e_kv),
         [BP_BUFFER_WORKSPACE] = bp_add(&calc, D, bp_mul(&calc, largest, s->e)),
     };
     for (uint32_t i = 0; i < target->n_buffers; i++)
-        if (target->buffers[i].role < BP_BUFFER_ROLE_N && target->buffers[i].role != BP_BUFFER_WEIGHTS)
+        if (bp_law_is_of_block(gate, target->buffers[i].block) && target->buffers[i].role < BP_BUFFER_ROLE_N &&
+            target->buffers[i].role != BP_BUFFER_WEIGHTS)
             bp_gate_equal(gate, "/buffers", &calc, expected[target->buffers[i].role], target->buffers[i].size.n);
+}
+
+static bool has_heads_and_a_dense_mlp(const struct bp_gate *gate)
+{
+    return bp_law_heads(gate) && bp_law_dense_mlp(gate);
 }
 
 static const struct bp_law laws[] = {
     {"law.capacity",
-     "D = bqHe, \\quad C_{\\mathrm{KV}} = 2bcdk_l e, \\quad C_{\\mathrm{workspace}} = D + e\\max(bqr, b h_l q c, "
+     "D = bqHe, \\quad C_{\\mathrm{KV}} = 2bcdk_l e_{\\mathrm{kv}}, \\quad C_{\\mathrm{workspace}} = D + e\\max(bqr, b "
+     "h_l q c, "
      "bqF/t \\text{ or } 2bqF/t)",
-     "every plan", "docs/formulas.md, inference block", bp_law_always, compare_capacity},
+     "attention by heads, a dense MLP", "docs/formulas.md, inference block", has_heads_and_a_dense_mlp,
+     compare_capacity},
 };
-static const struct bp_law_group own_laws = BP_GROUP(laws);
+static const struct bp_law_group own_laws = BP_BLOCK_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_conservation_laws};
 static const struct bp_check_group *const checks[] = {&bp_portable_checks, &bp_plan_checks, &bp_plan_block_checks};
 

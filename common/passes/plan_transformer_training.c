@@ -17,7 +17,8 @@ static const char theory[] =
     "\\[ Q_{\\mathrm{compute}} = F_i, \\qquad Q_{\\mathrm{memory}} = R_i + W_i, \\qquad Q_{\\mathrm{network}} = M_i. "
     "\\]\n"
     "\n"
-    "Memory becomes buffers. Weights, gradients and optimizer state are sums over rows; stored activations are reduced "
+    "Each block of the plan has buffers of its own, block after block. Memory becomes buffers. Weights, gradients and "
+    "optimizer state are sums over rows; stored activations are reduced "
     "from the rows' inputs \\(A_\\ell\\) and outputs \\(O_\\ell\\),\n"
     "\n"
     "\\[ C_{\\mathrm{act}} = \\sum_\\ell \\left(A_\\ell - O_\\ell[\\neg\\mathrm{storeOutput}_\\ell] - "
@@ -31,13 +32,14 @@ static const char theory[] =
     "\n"
     "| buffer | storage | written by | read by |\n"
     "|---|---|---|---|\n"
-    "| input | device_local | | attention.norm, attention.residual (forward, recompute) |\n"
+    "| input | device_local | | the forward and recompute tasks that read the block's input: attention.norm and "
+    "attention.residual of a block with a norm before each branch |\n"
     "| output | device_local | the last forward task | |\n"
     "| weights | persistent | optimizer tasks | every task of a row with parameters |\n"
     "| gradients | persistent | weight-gradient tasks | weight-gradient and optimizer tasks |\n"
     "| optimizer_state | persistent | optimizer tasks | optimizer tasks |\n"
-    "| activation_checkpoint | transient | the first forward task | the recompute of attention.norm and "
-    "attention.residual, attention.norm's gradients |\n"
+    "| activation_checkpoint | transient | the first forward task | the recompute and the gradients of what reads the "
+    "block's input |\n"
     "| stored_activations | transient | forward tasks of rows that keep their input | those rows' later tasks, but the "
     "optimizer's |\n"
     "| working_activations | transient | every task but the optimizer's | the same |\n"
@@ -54,10 +56,12 @@ static const struct bp_reference references[] = {
      "https://arxiv.org/abs/2205.05198"},
 };
 
-static bp_u128 buffer_size(const struct bp_portable_ir *ir, enum bp_buffer_role role)
+/* Of the block at hand. */
+static bp_u128 buffer_size(const struct bp_gate *gate, enum bp_buffer_role role)
 {
+    const struct bp_portable_ir *ir = gate->target.as.portable;
     for (uint32_t i = 0; i < ir->n_buffers; i++)
-        if (ir->buffers[i].role == role)
+        if (ir->buffers[i].role == role && bp_law_is_of_block(gate, ir->buffers[i].block))
             return ir->buffers[i].size.n;
     return 0;
 }
@@ -66,10 +70,9 @@ static bp_u128 buffer_size(const struct bp_portable_ir *ir, enum bp_buffer_role 
 static void compare_activations(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *source = gate->source.as.distributed;
-    const struct bp_portable_ir *target = gate->target.as.portable;
     struct bp_calc calc = {0};
     bp_u128 all = 0, dropped = 0, working = 0;
-    for (uint32_t i = 0; i < source->n_layers; i++) {
+    for (uint32_t i = gate->at.layers.first; i < gate->at.layers.end; i++) {
         const struct bp_distributed_layer *layer = &source->layers[i];
         all = bp_add(&calc, all, layer->activation.n);
         dropped = BP_SUM(&calc, dropped, layer->keeps_output ? 0 : layer->output.n,
@@ -78,9 +81,9 @@ static void compare_activations(struct bp_gate *gate)
     }
     bool full = gate->request->strategy.recompute == BP_RECOMPUTE_FULL;
     bp_u128 stored = full ? 0 : bp_sub(&calc, all, dropped);
-    bp_gate_equal(gate, "/buffers", &calc, stored, buffer_size(target, BP_BUFFER_STORED_ACTIVATIONS));
+    bp_gate_equal(gate, "/buffers", &calc, stored, buffer_size(gate, BP_BUFFER_STORED_ACTIVATIONS));
     bp_gate_equal(gate, "/buffers", &calc, bp_sub(&calc, working, stored),
-                  buffer_size(target, BP_BUFFER_WORKING_ACTIVATIONS));
+                  buffer_size(gate, BP_BUFFER_WORKING_ACTIVATIONS));
 }
 
 static const struct bp_law laws[] = {
@@ -89,7 +92,7 @@ static const struct bp_law laws[] = {
      "A_\\ell[\\neg\\mathrm{storeActivation}_\\ell])",
      "every plan; 0 under full recomputation", "Korthikanti et al., section 4", bp_law_always, compare_activations},
 };
-static const struct bp_law_group own_laws = BP_GROUP(laws);
+static const struct bp_law_group own_laws = BP_BLOCK_GROUP(laws);
 static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_conservation_laws};
 static const struct bp_check_group *const checks[] = {&bp_portable_checks, &bp_plan_checks, &bp_plan_block_checks};
 

@@ -50,7 +50,7 @@ void bp_whole_job_of(const struct bp_request *request, struct bp_whole_job *ret)
 /* The plan request within a fit request: the same object without the keys that only a job has. */
 static json_t *without(const json_t *object, const char *const *keys)
 {
-    json_t *copy = json_copy((json_t *)(uintptr_t)object);
+    json_t *copy = bp_json_copy_object(object);
     for (; copy && *keys; keys++)
         json_object_del(copy, *keys);
     return copy;

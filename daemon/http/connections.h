@@ -29,7 +29,8 @@ enum {
  * but for what `connections.lock` guards. */
 struct bp_connection {
     struct bp_call call;
-    char *target; /* owned: the request target, which `call.target` points into */
+    char *target;         /* owned: the request target, which `call.target` points into */
+    const char *received; /* the target in the text that was received */
     struct bp_buf body;
     uint64_t n_read; /* of the body, kept or not */
     struct bp_head head;

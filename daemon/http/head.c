@@ -44,6 +44,47 @@ static bool is_folded_framing(const char *name)
     return false;
 }
 
+static bool has_control(const char *text)
+{
+    for (; *text; text++)
+        if (((unsigned char)*text < 0x20 && *text != '\t') || *text == 0x7f)
+            return true;
+    return false;
+}
+
+/* The part begins here and ends before `n_between` bytes that belong to no part. */
+static void follow(struct bp_head *head, const char *part, size_t n, size_t n_between)
+{
+    if (part != head->next)
+        head->gaps = true;
+    head->next = part + n + n_between;
+}
+
+void bp_head_begin(struct bp_head *head, const char *method, const char *target, size_t n_target, const char *version)
+{
+    head->next = method;
+    follow(head, method, strlen(method), 1);
+    follow(head, target, n_target, 1);
+    follow(head, version, strlen(version), 2);
+}
+
+/* White space between colon and value belongs to neither. */
+static void follow_field(struct bp_head *head, const char *name, const char *value)
+{
+    follow(head, name, strlen(name), 1);
+    if (!value || (uintptr_t)value < (uintptr_t)head->next)
+        head->gaps = true;
+    else
+        head->next = value + strlen(value) + 2;
+}
+
+void bp_head_end(struct bp_head *head, const char *method, size_t n)
+{
+    head->n = n;
+    if (head->next && head->next + 2 != method + n)
+        head->gaps = true;
+}
+
 void bp_head_add(struct bp_head *head, const char *name, const char *value)
 {
     char *base = (char *)head;
@@ -51,6 +92,10 @@ void bp_head_add(struct bp_head *head, const char *name, const char *value)
         head->bad_name = true;
     if (is_folded_framing(name))
         head->folded = true;
+    if (value && has_control(value))
+        head->control = true;
+    if (head->next)
+        follow_field(head, name, value);
     if (value && strcasecmp(name, "prefer") == 0)
         bp_preferences_add(&head->preferences, value);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
@@ -72,7 +117,11 @@ static bool is_number(const char *text)
 int bp_head_check(const struct bp_head *head, const char *version, struct bp_err *err)
 {
     const char *wrong = NULL;
-    if (head->bad_name)
+    if (head->gaps)
+        wrong = "the head is not lines of one field each that end in CRLF, or has a NUL";
+    else if (head->control)
+        wrong = "a header field's value has a control character";
+    else if (head->bad_name)
         wrong = "a header field's name is not a token";
     else if (head->folded)
         wrong = "a field's name begins as one of framing and goes on, as that of a folded one does";
@@ -84,6 +133,8 @@ int bp_head_check(const struct bp_head *head, const char *version, struct bp_err
         wrong = "Authorization is given twice";
     else if (head->n_host == 0 && strcmp(version, "HTTP/1.1") == 0)
         wrong = "Host is missing";
+    else if (head->n_transfer_encoding && strcmp(version, "HTTP/1.0") == 0)
+        wrong = "Transfer-Encoding is not of HTTP/1.0";
     else if (head->n_content_length && head->n_transfer_encoding)
         wrong = "Content-Length and Transfer-Encoding are both given";
     else if (head->n_transfer_encoding > 1 ||
@@ -93,6 +144,8 @@ int bp_head_check(const struct bp_head *head, const char *version, struct bp_err
         wrong = "Content-Length is not a number";
     if (wrong)
         return bp_fail(err, BP_E_bad_framing, "", "%s", wrong);
+    if (head->n > BP_HEAD_MAX)
+        return bp_fail(err, BP_E_head_too_large, "", "the limit is %llu bytes", (unsigned long long)BP_HEAD_MAX);
     if (head->expect && strcasecmp(head->expect, "100-continue") != 0)
         return bp_fail(err, BP_E_expectation_failed, "", "the only expectation met is 100-continue");
     return 0;

@@ -38,6 +38,7 @@ struct bp_http {
     struct bp_access *access;
     struct bp_service *service;
     struct bp_metrics *metrics;
+    bool parts_are_in_place; /* what libmicrohttpd hands out stands in the text that it received */
     int listener;
     char socket[sizeof((struct sockaddr_un *)0)->sun_path]; /* to unlink; "" for none */
     unsigned port;
@@ -119,6 +120,17 @@ static enum MHD_Result collect_field(void *data, enum MHD_ValueKind kind, const 
     return MHD_YES;
 }
 
+static void read_head(struct bp_http *http, struct bp_connection *connection, const char *method, const char *version)
+{
+    struct bp_head *head = &connection->head;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection->handle, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    if (http->parts_are_in_place)
+        bp_head_begin(head, method, connection->received, strlen(connection->target), version);
+    MHD_get_connection_values(connection->handle, MHD_HEADER_KIND, collect_field, head);
+    bp_head_end(head, method, info ? info->header_size : 0);
+}
+
 static void refuse(struct bp_connection *connection, const struct bp_err *err, const char *allow, bool close_after)
 {
     connection->refusal = bp_problem_of(err, &(struct bp_problem_extra){.allow = allow});
@@ -157,7 +169,7 @@ static bool judge(struct bp_http *http, struct bp_connection *connection, const 
         bp_fail(&err, BP_E_body_too_large, "", "the limit is %llu bytes", (unsigned long long)BP_BODY_MAX);
     }
     bool trusted = framed && err.code != BP_E_bad_framing;
-    if (!trusted)
+    if (err.code == BP_E_bad_framing)
         bp_metrics_count(http->metrics, BP_COUNTER_BAD_FRAMING);
     refuse(connection, &err, allow, !trusted || err.code == BP_E_body_too_large);
     if (!bp_answer_is_standing(connection->refusal)) {
@@ -176,7 +188,7 @@ static enum MHD_Result arrive(struct bp_http *http, struct bp_connection *connec
     connection->method = bp_metrics_method(method);
     connection->whole_at = bp_clock_ns();
     connection->call = (struct bp_call){.service = http->service, .connections = &http->connections};
-    MHD_get_connection_values(connection->handle, MHD_HEADER_KIND, collect_field, &connection->head);
+    read_head(http, connection, method, version);
     if (judge(http, connection, method, version))
         return MHD_YES;
     bp_connection_begin(connection);
@@ -307,6 +319,7 @@ static void *on_target(void *data, const char *target, struct MHD_Connection *ha
     pthread_mutex_lock(&http->turn);
     if (connection->target)
         bp_connection_end(connection); /* of a request that ended before the handler saw it */
+    connection->received = target;
     connection->target = strdup(target);
     bp_connection_arriving(connection);
     pthread_mutex_unlock(&http->turn);
@@ -516,6 +529,7 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
     pthread_mutex_init(&http->turn, NULL);
     http->listener = -1;
     http->access = http->connections.access = options->access;
+    http->parts_are_in_place = strcmp(MHD_get_version(), "0.9.75") == 0; /* later ones refuse more themselves */
     http->service = http->connections.service = options->service;
     http->metrics = http->connections.metrics = options->metrics;
     http->connections.receive_seconds = options->receive_seconds;

@@ -31,6 +31,15 @@ static bool decode(char *text, bool plus_is_space)
     return true;
 }
 
+/* What no target has unescaped, and a library that splits the request line at some other place lets through. */
+static bool has_space(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text <= 0x20 || *text == 0x7f)
+            return true;
+    return false;
+}
+
 static int bad_escape(struct bp_err *err)
 {
     return bp_fail(err, BP_E_bad_framing, "", "the request target has an escape that is not valid");
@@ -64,6 +73,8 @@ int bp_target_split(char *text, struct bp_target_path *ret, struct bp_err *err)
     struct bp_target_path path = {0};
     if (*text != '/')
         return bp_fail(err, BP_E_bad_framing, "", "the request target is not a path");
+    if (has_space(text))
+        return bp_fail(err, BP_E_bad_framing, "", "the request target has white space or a control character");
     char *query = strchr(text, '?');
     if (query) {
         *query++ = '\0';

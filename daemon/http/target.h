@@ -20,8 +20,9 @@ struct bp_target_path {
     size_t n_query;
 };
 
-/* Takes `text` apart in place; the result points into it. -1: bad_framing (no path, an escape that is none or stands
- * for NUL), not_found (more segments than any route has), invalid_query (too many pairs). */
+/* Takes `text` apart in place; the result points into it. -1: bad_framing (no path, white space or a control
+ * character, an escape that is none or stands for NUL), not_found (more segments than any route has), invalid_query
+ * (too many pairs). */
 int bp_target_split(char *text, struct bp_target_path *ret, struct bp_err *err);
 
 #endif

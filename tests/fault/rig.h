@@ -20,6 +20,7 @@ struct rig_faults {
     void (*pause)(bool paused);
     unsigned long (*failed)(void); /* so far in this run */
     void (*end)(void);             /* nothing fails any more */
+    bool of_memory;                /* an accepted plan may end as failed: to be derived when it is asked for again */
 };
 
 /* What each run starts from is made once, before anything fails: by a process that is killed. */

@@ -1,16 +1,31 @@
 #include "tests/lib/fault_alloc.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-static _Thread_local long left = -1; /* negative: off */
-static _Thread_local bool failed;
+/* The calling thread's. Volatile: a compiler takes malloc to change nothing that others see. */
+static _Thread_local volatile long left = -1; /* negative: off */
+static _Thread_local volatile bool failed, only_once, exempted;
+
+/* Every thread's. */
+static atomic_bool armed, paused, once_everywhere;
+static atomic_int which;
+static atomic_long left_everywhere;
+static atomic_ulong failed_everywhere;
 
 void bp_fault_alloc_after(long n)
 {
+    failed = only_once = false;
+    left = n;
+}
+
+void bp_fault_alloc_once(long n)
+{
     failed = false;
+    only_once = true;
     left = n;
 }
 
@@ -18,6 +33,47 @@ bool bp_fault_alloc_off(void)
 {
     left = -1;
     return failed;
+}
+
+void bp_fault_alloc_begin(enum bp_fault_allocator allocator, long n, bool once)
+{
+    atomic_store(&which, (int)allocator);
+    atomic_store(&left_everywhere, n);
+    atomic_store(&once_everywhere, once);
+    atomic_store(&failed_everywhere, 0);
+    atomic_store(&paused, false);
+    atomic_store(&armed, true);
+}
+
+void bp_fault_alloc_pause(bool pause)
+{
+    atomic_store(&paused, pause);
+}
+
+void bp_fault_alloc_exempt(bool exempt)
+{
+    exempted = exempt;
+}
+
+unsigned long bp_fault_alloc_failed(void)
+{
+    return atomic_load(&failed_everywhere);
+}
+
+void bp_fault_alloc_end(void)
+{
+    atomic_store(&armed, false);
+}
+
+bool bp_fault_alloc_fails(enum bp_fault_allocator allocator)
+{
+    if (!atomic_load(&armed) || exempted || atomic_load(&paused) || atomic_load(&which) != (int)allocator)
+        return false;
+    long before = atomic_fetch_sub(&left_everywhere, 1);
+    if (before > 0 || (before < 0 && atomic_load(&once_everywhere)))
+        return false;
+    atomic_fetch_add(&failed_everywhere, 1);
+    return true;
 }
 
 #if defined(__has_feature)
@@ -44,7 +100,7 @@ extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *memory, size_t n);
 
-static bool fails(void)
+static bool fails_here(void)
 {
     if (left < 0)
         return false;
@@ -52,9 +108,18 @@ static bool fails(void)
         left--;
         return false;
     }
+    if (only_once)
+        left = -1;
     failed = true;
-    errno = ENOMEM;
     return true;
+}
+
+static bool fails(void)
+{
+    const bool here = fails_here(), everywhere = bp_fault_alloc_fails(BP_FAULT_MALLOC);
+    if (here || everywhere)
+        errno = ENOMEM;
+    return here || everywhere;
 }
 
 void *malloc(size_t n)

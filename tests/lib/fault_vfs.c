@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/fault_alloc.h"
 #include "tests/lib/fault_disk.h"
 
 enum { DISKS_MAX = 8, KINDS = SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_WAL | SQLITE_OPEN_MAIN_JOURNAL };
@@ -60,6 +61,19 @@ static int judge(enum fault_call call, int kind, bool *ret_half)
 
 /* ---- The disk ---- */
 
+/* Its memory is the test's own. */
+static void enter(void)
+{
+    bp_fault_alloc_exempt(true);
+    pthread_mutex_lock(&lock);
+}
+
+static void leave(void)
+{
+    pthread_mutex_unlock(&lock);
+    bp_fault_alloc_exempt(false);
+}
+
 /* Under the lock. NULL when there is none, or the file is none of those that matter. */
 static struct fault_disk *disk_of(const char *path, int kind)
 {
@@ -74,22 +88,22 @@ static struct fault_disk *disk_of(const char *path, int kind)
 
 static void note_write(sqlite3_file *file, const void *bytes, int n, sqlite3_int64 offset)
 {
-    pthread_mutex_lock(&lock);
+    enter();
     if (state.has_disk && ours(file)->disk)
         fault_disk_write(ours(file)->disk, bytes, (size_t)n, (size_t)offset);
-    pthread_mutex_unlock(&lock);
+    leave();
 }
 
 /* True when the sync has been done with. */
 static bool note_sync(sqlite3_file *file, bool failed)
 {
-    pthread_mutex_lock(&lock);
+    enter();
     bool done = state.has_disk && ours(file)->disk;
     if (done)
         fault_disk_sync(ours(file)->disk, failed);
     state.syncs += !failed;
     state.failed_syncs += failed;
-    pthread_mutex_unlock(&lock);
+    leave();
     return done;
 }
 
@@ -117,10 +131,10 @@ static int fault_truncate(sqlite3_file *file, sqlite3_int64 size)
     int rc = judge(FAULT_TRUNCATE, ours(file)->kind, NULL);
     if (rc)
         return rc;
-    pthread_mutex_lock(&lock);
+    enter();
     if (state.has_disk && ours(file)->disk)
         fault_disk_truncate(ours(file)->disk, (size_t)size);
-    pthread_mutex_unlock(&lock);
+    leave();
     return real_of(file)->pMethods->xTruncate(real_of(file), size);
 }
 
@@ -206,9 +220,9 @@ static int fault_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, in
     int rc = judge(FAULT_OPEN, flags & KINDS, NULL);
     if (rc)
         return rc;
-    pthread_mutex_lock(&lock);
+    enter();
     ours(file)->disk = disk_of(name, flags & KINDS);
-    pthread_mutex_unlock(&lock);
+    leave();
     memset(ours(file)->real, 0, (size_t)real_vfs->szOsFile);
     rc = real_vfs->xOpen(real_vfs, name, real_of(file), flags, ret_flags);
     ours(file)->base.pMethods = real_of(file)->pMethods ? &methods : NULL;
@@ -221,13 +235,13 @@ static int fault_delete(sqlite3_vfs *vfs, const char *name, int sync_directory)
     int rc = judge(FAULT_DELETE, KINDS, NULL);
     if (rc)
         return rc;
-    pthread_mutex_lock(&lock);
+    enter();
     struct fault_disk *disk = disk_of(name, KINDS);
     if (disk) {
         fault_disk_truncate(disk, 0);
         fault_disk_sync(disk, false);
     }
-    pthread_mutex_unlock(&lock);
+    leave();
     return real_vfs->xDelete(real_vfs, name, sync_directory);
 }
 

@@ -44,6 +44,9 @@ START_TEST(test_head__ambiguous_framing_is_refused)
         {{"Host", "a"}, {"Content-Length", "0x27"}},
         {{"Host", "a"}, {"Content-Length", "1, 1"}},
         {{"Host", "a"}, {"Content-Length", ""}},
+        {{"Host", "a"}, {"X", "a\rY: b"}},
+        {{"Host", "a\n"}},
+        {{"Host", "a"}, {"X", "\x7f"}},
         {{"X", "a"}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -51,18 +54,81 @@ START_TEST(test_head__ambiguous_framing_is_refused)
 }
 END_TEST
 
+/* A head as it was received, and the parts of it that a parser hands out: each is where it stands there, "|" ends it
+ * and is what the parser put in the place of what followed. */
+struct received {
+    const char *text; /* "|" for each byte that is not of a part */
+    enum bp_code code;
+};
+
+static enum bp_code check_received(const char *received, size_t n, bool copied)
+{
+    static char bytes[512], copy[64];
+    struct bp_head head = {0};
+    struct bp_err err = {0};
+    char *parts[16] = {0};
+    size_t n_parts = 0;
+    ck_assert_uint_lt(strlen(received), sizeof bytes);
+    strcpy(bytes, received);
+    for (char *at = bytes, *end; *at; at = end + strspn(end, "|"), memset(end, 0, (size_t)(at - end))) {
+        end = at + strcspn(at, "|");
+        parts[n_parts++] = at;
+    }
+    if (copied)
+        parts[4] = strcpy(copy, parts[4]);
+    bp_head_begin(&head, parts[0], parts[1], strlen(parts[1]), parts[2]);
+    for (size_t i = 3; i < n_parts; i += 2)
+        bp_head_add(&head, parts[i], parts[i + 1]);
+    bp_head_end(&head, parts[0], n ? n : strlen(received));
+    ck_assert_int_eq(bp_head_check(&head, parts[2], &err), err.code ? -1 : 0);
+    return err.code;
+}
+
+START_TEST(test_head__what_a_parser_dropped_is_refused)
+{
+    static const struct received rows[] = {
+        {"GET|/|HTTP/1.1||Host|x||A|||b||||", BP_OK}, /* two spaces after a colon */
+        {"GET|/|HTTP/1.1||Host|x||||", BP_OK},
+        {"GET||/|HTTP/1.1||Host|x||||", BP_E_bad_framing},      /* two between method and target */
+        {"GET|/||HTTP/1.1||Host|x||||", BP_E_bad_framing},      /* a NUL in the target, and what follows */
+        {"GET|/|HTTP/1.1|Host|x||||", BP_E_bad_framing},        /* LF alone */
+        {"GET|/|HTTP/1.1||Host|x|||A|b||||", BP_E_bad_framing}, /* a NUL in a value */
+        {"GET|/|HTTP/1.1||Host|x|A|b||||", BP_E_bad_framing},
+        {"GET|/|HTTP/1.1||Host|x|||", BP_E_bad_framing},     /* LF alone at the end */
+        {"GET|/|HTTP/1.1||Host|x|||||||", BP_E_bad_framing}, /* a line ": x" that ended it */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ck_assert_msg(check_received(rows[i].text, 0, false) == rows[i].code, "row %zu", i);
+    ck_assert_int_eq(check_received(rows[0].text, 0, true), BP_E_bad_framing); /* folded: put together elsewhere */
+}
+END_TEST
+
+START_TEST(test_head__a_long_one_is_refused_by_one_byte)
+{
+    struct bp_head head = {.n_host = 1};
+    struct bp_err err = {0};
+    bp_head_end(&head, "GET", BP_HEAD_MAX);
+    ck_assert_int_eq(bp_head_check(&head, "HTTP/1.1", &err), 0);
+    bp_head_end(&head, "GET", BP_HEAD_MAX + 1);
+    ck_assert_int_eq(bp_head_check(&head, "HTTP/1.1", &err), -1);
+    ck_assert_int_eq(err.code, BP_E_head_too_large);
+}
+END_TEST
+
 START_TEST(test_head__plain_framing_is_taken)
 {
     static const struct field good[][4] = {
         {{"Host", "a"}},
-        {{"Host", ""}, {"Content-Length", "0"}},
+        {{"Host", ""}, {"Content-Length", "0"}, {"X", "a\tb\xff"}},
         {{"host", "a"}, {"Transfer-Encoding", "Chunked"}},
         {{"Host", "a"}, {"Content-Length", "10"}, {"Expect", "100-Continue"}},
     };
+    static const struct field coded[] = {{"Transfer-Encoding", "chunked"}, {NULL, NULL}};
     static const struct field none[] = {{NULL, NULL}}, other[] = {{"Host", "a"}, {"Expect", "200-ok"}, {NULL, NULL}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         ck_assert_msg(check_head(good[i], "HTTP/1.1") == BP_OK, "row %zu", i);
     ck_assert_int_eq(check_head(none, "HTTP/1.0"), BP_OK);
+    ck_assert_int_eq(check_head(coded, "HTTP/1.0"), BP_E_bad_framing);
     ck_assert_int_eq(check_head(other, "HTTP/1.1"), BP_E_expectation_failed);
 }
 END_TEST
@@ -217,7 +283,8 @@ END_TEST
 
 START_TEST(test_target__what_is_no_path_is_refused)
 {
-    static const char *const bad[] = {"*", "", "http://a/", "/%00", "/a%0", "/a%", "/%zz", "/?x=%00", "/?%=1"};
+    static const char *const bad[] = {"*",       "",      "http://a/", "/%00", "/a%0",   "/a%",   "/%zz",
+                                      "/?x=%00", "/?%=1", "/a b",      "/a\r", "/?x=\t", "/\x7f", "/ "};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(split(bad[i]) == BP_E_bad_framing, "%s", bad[i]);
     ck_assert_int_eq(split("/1/2/3/4/5/6/7/8/9"), BP_E_not_found);
@@ -331,6 +398,8 @@ Suite *suite_http(void)
     Suite *suite = suite_create("http");
     TCase *head = tcase_create("head"), *target = tcase_create("target"), *rest = tcase_create("routes");
     tcase_add_test(head, test_head__ambiguous_framing_is_refused);
+    tcase_add_test(head, test_head__what_a_parser_dropped_is_refused);
+    tcase_add_test(head, test_head__a_long_one_is_refused_by_one_byte);
     tcase_add_test(head, test_head__plain_framing_is_taken);
     tcase_add_test(head, test_head__content_length_never_wraps);
     tcase_add_test(head, test_head__media_types);

@@ -182,6 +182,45 @@ START_TEST(test_json__want_of_memory_is_no_syntax_error)
 }
 END_TEST
 
+/* When the buffer of a token cannot grow jansson goes on without the characters that found no room, and trips over an
+ * escape that has lost one. */
+START_TEST(test_json__want_of_memory_loses_no_character)
+{
+    /* The letters behind the backslashes are the 16th and the 32nd byte, where jansson's buffer grows. */
+    static const char text[] = "[\"aaaaaaaaaaaaa\\u00e9aaaaaaaaaa\\n\", 12345678901234567]";
+    bool failed = true;
+    long n = 0;
+    for (; failed; n++) {
+        struct bp_err err = {0};
+        struct bp_json_position position;
+        bp_fault_alloc_once(n);
+        json_t *value = bp_json_parse(text, sizeof text - 1, &position, &err);
+        failed = bp_fault_alloc_off();
+        ck_assert_msg(failed ? !value && err.code == BP_E_out_of_memory : value != NULL, "allocation %ld: %s", n,
+                      err.message);
+        json_decref(value);
+    }
+    ck_assert_int_gt(n, bp_fault_alloc_works() ? 5 : 0);
+}
+END_TEST
+
+START_TEST(test_json__a_copy_without_memory_is_none)
+{
+    json_t *object = json_object(), *copy;
+    bool failed = true;
+    for (char key[] = "a"; *key <= 'p'; ++*key)
+        ck_assert_int_eq(json_object_set_new(object, key, json_true()), 0);
+    for (long n = 0; failed; n++) {
+        bp_fault_alloc_once(n);
+        copy = bp_json_copy_object(object);
+        failed = bp_fault_alloc_off();
+        ck_assert_msg(failed ? !copy : json_equal(copy, object), "allocation %ld", n);
+        json_decref(copy);
+    }
+    json_decref(object);
+}
+END_TEST
+
 static struct bp_problems problems;
 static json_t *root;
 
@@ -325,6 +364,8 @@ Suite *suite_json(void)
     tcase_add_test(parse, test_json__a_hundred_thousand_brackets_are_refused_at_once);
     tcase_add_test(parse, test_json__brackets_in_strings_are_no_levels);
     tcase_add_test(parse, test_json__want_of_memory_is_no_syntax_error);
+    tcase_add_test(parse, test_json__want_of_memory_loses_no_character);
+    tcase_add_test(parse, test_json__a_copy_without_memory_is_none);
     suite_add_tcase(suite, parse);
     tcase_add_checked_fixture(reader, NULL, release);
     tcase_add_test(reader, test_reader__what_is_right_is_read);
