@@ -11,7 +11,7 @@
 #include "common/request/job.h"
 
 /* Rises when a rule changes what a number comes out as. */
-enum { BP_CAPACITY_REVISION = 1 };
+enum { BP_CAPACITY_REVISION = 2 };
 
 /* What a rank holds, in the order in which an answer lists it: suffix, name, whether in training, in inference. */
 #define BP_HOLDINGS                                                                                                    \

@@ -1,6 +1,7 @@
 /* The capacity view of every kind of block: experts, latent attention, windows, uneven pipelines, inference. */
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/model/config.h"
@@ -353,6 +354,74 @@ START_TEST(test_capacity_models__context_parallelism_divides_the_sequence)
 }
 END_TEST
 
+/* ---- What other blocks and ends add ---- */
+
+static json_t *train(const char *config, const char *strategy)
+{
+    return fit_of("{'model': {'huggingface': {'hidden_size': 64, 'vocab_size': 1000, %s}}, 'workload': {'mode': "
+                  "'training', 'sequence_length': 32, 'micro_batch_size': 1, 'global_batch_size': 1, 'dtype': "
+                  "'bfloat16'}, 'strategy': {%s}, 'memory_bytes': 85899345920}",
+                  config, strategy);
+}
+
+START_TEST(test_capacity_models__ends_hold_what_their_norms_read)
+{
+    json_int_t X = 32 * 64, logits = 32 * 1000;
+    json_t *bloom = train("'model_type': 'bloom', 'n_layer': 2, 'n_head': 8", "'data_parallel': 1");
+    ck_assert_int_eq(number_at(bloom, "/stages/0/components/embedding_activations"), 2 * X);
+    ck_assert_int_eq(number_at(bloom, "/stages/0/components/head_activations"), 2 * 2 * X + 6 * logits);
+    json_t *opt = train("'model_type': 'opt', 'num_hidden_layers': 2, 'num_attention_heads': 8, 'ffn_dim': 96, "
+                        "'word_embed_proj_dim': 64, 'do_layer_norm_before': false, 'dropout': 0",
+                        "'data_parallel': 1");
+    ck_assert_int_eq(number_at(opt, "/stages/0/components/embedding_activations"), 0);
+    ck_assert_int_eq(number_at(opt, "/stages/0/components/head_activations"), 2 * X + 6 * logits);
+}
+END_TEST
+
+/* Forward, once more and backward, ten collectives of half of X a block; and the gradients of its four norms. */
+START_TEST(test_capacity_models__gradients_of_norms_after_the_branches_are_summed_too)
+{
+    json_t *answer = train("'model_type': 'gemma2', 'num_hidden_layers': 4, 'num_attention_heads': 8, "
+                           "'num_key_value_heads': 2, 'head_dim': 8, 'intermediate_size': 96",
+                           "'tensor_parallel': 2, 'sequence_parallel': true");
+    ck_assert_int_eq(number_at(answer, "/wire_bytes/tensor"), 4 * (10 * 2 * 32 * 64 / 2 + 4 * 2 * 64 * 4 / 2));
+}
+END_TEST
+
+/* Without an exchange the widest rows of experts so narrow are their own, not a dispatch of 2 * 64 a pair. */
+START_TEST(test_capacity_models__experts_on_one_rank_exchange_nothing)
+{
+    static const char config[] =
+        "'model_type': 'qwen3_moe', 'num_hidden_layers': 1, 'num_attention_heads': 4, 'num_key_value_heads': 1, "
+        "'head_dim': 8, 'num_experts': 4, 'num_experts_per_tok': 4, 'moe_intermediate_size': 8";
+    json_t *answer = train(config, "'data_parallel': 1");
+    ck_assert_int_eq(number_at(answer, "/stages/0/components/transient"), 2 * 32 * 4 * (64 + 8));
+    ck_assert_int_eq(number_at(answer, "/wire_bytes/expert"), 0);
+}
+END_TEST
+
+/* Norms that span all heads have rows on one rank alone: the search passes other degrees by. */
+START_TEST(test_capacity_models__norms_that_span_heads_stay_on_one_rank)
+{
+    static const char request[] =
+        "{'model': {'huggingface': {'model_type': 'olmo2', 'hidden_size': 4096, 'num_hidden_layers': 32, "
+        "'num_attention_heads': 32, 'vocab_size': 100352}}, 'workload': {'mode': 'training', 'sequence_length': 4096, "
+        "'micro_batch_size': 1, 'global_batch_size': 8, 'dtype': 'bfloat16'}, 'strategy': {%s}, "
+        "'memory_bytes': 42949672960}";
+    ck_assert_ptr_nonnull(
+        strstr(fit_refusal(request, "'tensor_parallel': 2, 'data_parallel': 4"), "unsupported_feature"));
+    json_t *answer = fit_of(request, "'data_parallel': 8");
+    ck_assert(json_is_false(value_at(answer, "/fits_before_reserve")));
+    const json_t *suggestions = value_at(answer, "/suggestions");
+    ck_assert_uint_gt(json_array_size(suggestions), 0);
+    for (size_t i = 0; i < json_array_size(suggestions); i++) {
+        char *text = json_dumps(json_array_get(suggestions, i), 0);
+        ck_assert_ptr_null(strstr(text, "tensor_parallel"));
+        free(text);
+    }
+}
+END_TEST
+
 Suite *suite_capacity_models(void);
 Suite *suite_capacity_models(void)
 {
@@ -376,6 +445,10 @@ Suite *suite_capacity_models(void)
     tcase_add_test(kinds, test_capacity_models__405b_on_16_stages_has_fewer_blocks_at_its_ends);
     tcase_add_test(kinds, test_capacity_models__chunks_dealt_by_hand_are_listed_by_stage);
     tcase_add_test(kinds, test_capacity_models__context_parallelism_divides_the_sequence);
+    tcase_add_test(kinds, test_capacity_models__ends_hold_what_their_norms_read);
+    tcase_add_test(kinds, test_capacity_models__gradients_of_norms_after_the_branches_are_summed_too);
+    tcase_add_test(kinds, test_capacity_models__experts_on_one_rank_exchange_nothing);
+    tcase_add_test(kinds, test_capacity_models__norms_that_span_heads_stay_on_one_rank);
     tcase_add_test(serving, test_capacity_models__the_cache_is_sized_by_head_dim);
     tcase_add_loop_test(serving, test_capacity_models__sliding_layers_cap_their_cache, 0, 2);
     tcase_add_test(serving, test_capacity_models__decode_sees_a_window_where_there_is_one);

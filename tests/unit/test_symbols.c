@@ -125,6 +125,75 @@ START_TEST(test_symbols__of_an_inference_request)
 }
 END_TEST
 
+/* A token that is decoded sees its window; what is cached has a type of its own. */
+START_TEST(test_symbols__a_window_bounds_what_a_decoded_token_sees)
+{
+    struct bp_workload workload = {.mode = BP_MODE_INFERENCE,
+                                   .dtype = BP_DTYPE_FLOAT32,
+                                   .kv_cache_dtype = BP_DTYPE_FLOAT8,
+                                   .phase = BP_PREFILL,
+                                   .batch_size = 3,
+                                   .context_length = 32};
+    struct bp_strategy parallel = strategy(2);
+    struct bp_model model = grouped;
+    model.kinds[0].window = 20;
+    struct bp_symbols prefill = symbols_of(&model, &workload, &parallel);
+    ck_assert(prefill.c == 32 && prefill.q == 32 && prefill.e_kv == 1);
+    workload.phase = BP_DECODE;
+    ck_assert(symbols_of(&model, &workload, &parallel).c == 20);
+    workload.context_length = 12;
+    ck_assert(symbols_of(&model, &workload, &parallel).c == 12);
+}
+END_TEST
+
+static struct bp_model routed(void)
+{
+    struct bp_model model = grouped;
+    model.kinds[0].num_experts = 8;
+    model.kinds[0].experts_per_token = 3;
+    model.kinds[0].expert_intermediate_size = 16;
+    return model;
+}
+
+/* 96 tokens over t = 4 under sequence parallelism; 24 of a rank, 72 pairs of them, etp times as many to compute. */
+START_TEST(test_symbols__pairs_of_a_training_rank)
+{
+    struct bp_workload workload = training();
+    struct bp_strategy parallel = strategy(4);
+    struct bp_model model = routed();
+    parallel.sequence_parallel = true;
+    parallel.expert_parallel = 5;
+    parallel.expert_tensor_parallel = 2;
+    struct bp_symbols got = symbols_of(&model, &workload, &parallel);
+    ck_assert(got.own_tokens == 24 && got.own_pairs == 72 && got.pairs == 144 && got.expert_dp == 2 && got.cp == 1);
+    parallel.context_parallel = 2;
+    got = symbols_of(&model, &workload, &parallel);
+    ck_assert(got.S == 16 && got.S_c == 32 && got.cp == 2 && got.dp == 10);
+    ck_assert(got.own_tokens == 12 && got.own_pairs == 36 && got.pairs == 72 && got.expert_dp == 4);
+}
+END_TEST
+
+START_TEST(test_symbols__pairs_of_a_step_of_inference)
+{
+    struct bp_workload workload = {.mode = BP_MODE_INFERENCE,
+                                   .dtype = BP_DTYPE_BFLOAT16,
+                                   .phase = BP_DECODE,
+                                   .batch_size = 8,
+                                   .context_length = 32};
+    struct bp_strategy parallel = strategy(4);
+    struct bp_model model = routed();
+    struct bp_symbols got = symbols_of(&model, &workload, &parallel);
+    ck_assert(got.routes_all && got.own_tokens == 8 && got.own_pairs == 24 && got.pairs == 24);
+    parallel.expert_parallel = 2;
+    parallel.expert_tensor_parallel = 2;
+    got = symbols_of(&model, &workload, &parallel);
+    ck_assert(!got.routes_all && got.own_tokens == 2 && got.own_pairs == 6 && got.pairs == 12);
+    workload.batch_size = 6; /* does not divide */
+    got = symbols_of(&model, &workload, &parallel);
+    ck_assert(got.own_tokens == 0 && got.own_pairs == 0 && got.pairs == 0);
+}
+END_TEST
+
 START_TEST(test_symbols__plain_heads_share_nothing_and_fill_the_width)
 {
     struct bp_workload workload = training();
@@ -160,6 +229,9 @@ Suite *suite_symbols(void)
     tcase_add_test(tcase, test_symbols__sequence_parallelism_splits_only_with_tensor_parallelism);
     tcase_add_test(tcase, test_symbols__the_gather_is_repeated_under_full_or_on_request);
     tcase_add_test(tcase, test_symbols__of_an_inference_request);
+    tcase_add_test(tcase, test_symbols__a_window_bounds_what_a_decoded_token_sees);
+    tcase_add_test(tcase, test_symbols__pairs_of_a_training_rank);
+    tcase_add_test(tcase, test_symbols__pairs_of_a_step_of_inference);
     tcase_add_test(tcase, test_symbols__plain_heads_share_nothing_and_fill_the_width);
     tcase_add_test(tcase, test_symbols__too_many_elements_are_an_overflow);
     suite_add_tcase(suite, tcase);
