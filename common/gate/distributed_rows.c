@@ -55,9 +55,19 @@ static bp_u128 pairs(const struct bp_gate *gate, struct bp_calc *calc)
     return bp_mul(calc, gate->symbols->pairs, gate->symbols->H);
 }
 
+/* Tokens that a rank gives to the experts: its part of the sequence, in inference all of the batch where the tensor
+ * group is the experts' too, else its share. */
+static bp_u128 routed_tokens(const struct bp_gate *gate, struct bp_calc *calc)
+{
+    const struct bp_symbols *s = gate->symbols;
+    bool whole = !is_training(gate) && s->ep == 1 && s->etp == s->t;
+    bp_u128 own = bp_div(calc, s->Xs, s->H);
+    return is_training(gate) || whole ? own : bp_div(calc, own, s->t);
+}
+
 static bp_u128 own_pairs(const struct bp_gate *gate, struct bp_calc *calc)
 {
-    return bp_div(calc, pairs(gate, calc), gate->symbols->etp);
+    return BP_PROD(calc, routed_tokens(gate, calc), gate->symbols->K, gate->symbols->H);
 }
 
 static bp_u128 gathered_heads(const struct bp_gate *gate, struct bp_calc *calc)
@@ -146,8 +156,15 @@ static struct bp_gate_part context_part(const struct bp_gate *gate, struct bp_ca
 static struct bp_gate_part permute_part(const struct bp_gate *gate, struct bp_calc *calc)
 {
     const struct bp_symbols *s = gate->symbols;
-    bp_u128 routed = bp_div(calc, own_pairs(gate, calc), s->H), read = bp_mul(calc, bp_div(calc, routed, s->K), s->H);
-    return (struct bp_gate_part){.reads = bp_add(calc, read, routed), .keeps = 0, .writes = own_pairs(gate, calc)};
+    bp_u128 T = routed_tokens(gate, calc);
+    return (struct bp_gate_part){
+        .reads = bp_mul(calc, T, bp_add(calc, s->H, s->K)), .keeps = 0, .writes = own_pairs(gate, calc)};
+}
+
+static struct bp_gate_part router_part(const struct bp_gate *gate, struct bp_calc *calc)
+{
+    bp_u128 T = routed_tokens(gate, calc), n = bp_mul(calc, T, gate->symbols->H);
+    return (struct bp_gate_part){.reads = n, .keeps = n, .writes = bp_mul(calc, T, gate->symbols->E)};
 }
 
 static struct bp_gate_part unpermute_part(const struct bp_gate *gate, struct bp_calc *calc)
@@ -241,6 +258,7 @@ static const struct {
     {"attention.key_value_up", LATENT | TRAINING, expanded_part},
     {"attention.scores", HEADS | LATENT | TRAINING, scores_part},
     {"attention.context", HEADS | LATENT | TRAINING, context_part},
+    {"moe.router", HEADS | LATENT | INFERENCE, router_part},
     {"moe.permute", HEADS | LATENT | TRAINING | INFERENCE, permute_part},
     {"moe.unpermute", HEADS | LATENT | TRAINING | INFERENCE, unpermute_part},
     {"attention.rope", HEADS | LATENT | INFERENCE, rope_part},

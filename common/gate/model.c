@@ -147,7 +147,7 @@ static void check_effects(struct bp_gate *gate)
 /* What must hold for a description to be written at all: words that exist, kinds that have all of the layers. */
 static bool can_be_written(struct bp_gate *gate, uint32_t i, const struct bp_model *m)
 {
-    size_t before = gate->findings->n;
+    bool all = true;
     bool several = m->n_kinds >= 1 && m->n_kinds <= BP_KINDS_MAX;
     bp_u128 layers = 0;
     for (uint32_t j = 0; several && j < m->n_kinds; j++) {
@@ -163,9 +163,11 @@ static bool can_be_written(struct bp_gate *gate, uint32_t i, const struct bp_mod
             {"residual", kind->residual <= BP_RESIDUAL_PARALLEL},
             {"name", memchr(kind->name, '\0', sizeof kind->name) != NULL},
         };
-        for (size_t k = 0; k < BP_GATE_COUNT(words); k++)
+        for (size_t k = 0; k < BP_GATE_COUNT(words); k++) {
+            all &= words[k].holds;
             BP_GATE_EXPECT(gate, words[k].holds, BP_E_structure_violated,
                            bp_gate_path(gate, "/operations/%u/model/%s", i, words[k].key), "there is no such word");
+        }
         layers += kind->layers;
     }
     const struct {
@@ -178,11 +180,13 @@ static bool can_be_written(struct bp_gate *gate, uint32_t i, const struct bp_mod
         {"position", m->position <= BP_POSITION_ALIBI},
         {"name", *m->name == '\0'},
     };
-    for (size_t j = 0; j < BP_GATE_COUNT(rules); j++)
+    for (size_t j = 0; j < BP_GATE_COUNT(rules); j++) {
+        all &= rules[j].holds;
         BP_GATE_EXPECT(gate, rules[j].holds, BP_E_structure_violated,
                        bp_gate_path(gate, "/operations/%u/model/%s", i, rules[j].key),
                        "no transformer form has this %s", rules[j].key);
-    return gate->findings->n == before;
+    }
+    return all;
 }
 
 /* The canonical form of a description that can be written; false when memory ran out. */

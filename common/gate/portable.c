@@ -243,7 +243,7 @@ static const struct bp_capability matrix = {"matrix-multiply", {"tensor-core", "
                                   collective = {"", {"collective-library", "network-engine"}, 2};
 
 /* The capability that a computation or a collective needs; NULL for transfers and host tasks, which say themselves.
- * A collective's is named after its kind, the last word of the task's name. */
+ * A collective's is named after its kind, in training the last word of the task's name. */
 static const struct bp_capability *capability_of(const struct bp_portable_task *task)
 {
     if (task->kind == BP_TASK_COLLECTIVE)
@@ -258,9 +258,10 @@ static const struct bp_capability *capability_of(const struct bp_portable_task *
 static bool names_collective(const struct bp_portable_task *task)
 {
     const char *word = strrchr(task->name, '.');
+    bool inference = task->phase == BP_PHASE_PREFILL || task->phase == BP_PHASE_DECODE;
     for (int kind = BP_COLLECTIVE_NONE + 1; kind < BP_COLLECTIVE_N; kind++)
         if (strcmp(task->capability.name, bp_collective_names[kind]) == 0)
-            return word && strcmp(word + 1, task->capability.name) == 0;
+            return inference || (word && strcmp(word + 1, task->capability.name) == 0);
     return false;
 }
 

@@ -91,7 +91,7 @@ static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct
 
 const struct bp_pass bp_bind_reference_queue = {
     .name = "bind-reference-queue",
-    .revision = 1,
+    .revision = 2,
     .source = BP_STAGE_PORTABLE,
     .target = BP_STAGE_CONCRETE,
     .rule = RULE,

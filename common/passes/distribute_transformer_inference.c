@@ -280,7 +280,7 @@ static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct
 
 const struct bp_pass bp_distribute_transformer_inference = {
     .name = "distribute-transformer-inference",
-    .revision = 1,
+    .revision = 2,
     .source = BP_STAGE_MODEL,
     .target = BP_STAGE_DISTRIBUTED,
     .rule = RULE,

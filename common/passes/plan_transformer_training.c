@@ -108,7 +108,7 @@ static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct
 
 const struct bp_pass bp_plan_transformer_training = {
     .name = "plan-transformer-training",
-    .revision = 2,
+    .revision = 3,
     .source = BP_STAGE_DISTRIBUTED,
     .target = BP_STAGE_PORTABLE,
     .rule = RULE,
