@@ -15,7 +15,7 @@ extern const size_t bp_passes_n;
 const struct bp_pass *bp_pass_find(const char *name);
 
 /* The passes that a plan of this request runs, in order: 2, or 3 with a target. */
-enum { BP_PLAN_PASSES_MAX = 3, BP_EVIDENCE_MAX = 64 };
+enum { BP_PLAN_PASSES_MAX = 3, BP_EVIDENCE_MAX = 96 };
 size_t bp_pipeline_passes(const struct bp_request *request, const struct bp_pass *ret[BP_PLAN_PASSES_MAX]);
 
 /* The id of the request's plan under the current passes. */

@@ -133,10 +133,6 @@ void bp_model_read(const struct bp_reader *reader, struct bp_arena *arena, struc
  * out. */
 void bp_model_write(struct bp_writer *writer, const struct bp_model *model, bool with_name);
 
-/* What the transformer form cannot say of the model, the first such thing in words; NULL when the form says it all, and
- * the model may be planned. */
-const char *bp_model_beyond_form(const struct bp_model *model);
-
 /* What parameters belong to. Shared experts are `experts`; the router has its biases, the shared experts' gate and the
  * score correction; every norm is in `norms`, those of queries, keys and latents too; a table that is tied is the
  * embedding's; the head has the projections of a narrower embedding back, and of multi-token prediction. */

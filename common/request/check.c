@@ -56,7 +56,16 @@ static void check_experts(const struct check *check, const struct bp_kind *kind)
                   training ? "tensor_parallel * context_parallel * data_parallel" : "tensor_parallel * replicas",
                   strategy->tensor_parallel * copies, "expert_parallel * expert_tensor_parallel",
                   (bp_u128)strategy->expert_parallel * strategy->expert_tensor_parallel);
-    if (training && strategy->tensor_parallel > 1 && !strategy->sequence_parallel)
+}
+
+static void check_expert_sequences(const struct check *check)
+{
+    const struct bp_strategy *strategy = &check->request->strategy;
+    bool experts = false;
+    for (uint32_t i = 0; i < check->request->model.n_kinds; i++)
+        experts |= check->request->model.kinds[i].num_experts > 0;
+    if (experts && check->request->workload.mode == BP_MODE_TRAINING && strategy->tensor_parallel > 1 &&
+        !strategy->sequence_parallel)
         bp_problems_add(check->problems, BP_E_conflict, "/strategy/sequence_parallel",
                         "experts under tensor parallelism need sequence parallelism");
 }
@@ -86,6 +95,7 @@ static void check_tensor_parallel(const struct check *check)
         check_experts(check, &model->kinds[i]);
         check_exchange(check, &model->kinds[i]);
     }
+    check_expert_sequences(check);
     if (cp > 1)
         check_divides(check, sequence_path, "sequence_length", S, "2 * context_parallel", 2 * (bp_u128)cp);
     if (strategy->sequence_parallel && t > 1 && cp && S % cp == 0)
@@ -205,12 +215,13 @@ static void check_kinds_have_rows(const struct check *check)
     const char *told = NULL;
     for (uint32_t i = 0; i < request->model.n_kinds; i++) {
         const struct bp_kind *kind = &request->model.kinds[i];
-        const char *unsupported =
-            bp_unsupported_in_kind(kind, request->workload.mode, request->strategy.tensor_parallel);
+        enum bp_mode mode = request->workload.mode;
+        const char *unsupported = bp_unsupported_in_kind(kind, mode, request->strategy.tensor_parallel);
         if (!unsupported || unsupported == told || !is_planned(&request->workload, kind))
             continue;
-        bp_problems_add(check->problems, BP_E_unsupported_feature, "/model", "%s: there are no rows for it in %s",
-                        unsupported, bp_mode_names[request->workload.mode]);
+        bool alone = bp_unsupported_in_kind(kind, mode, 1) != NULL;
+        bp_problems_add(check->problems, BP_E_unsupported_feature, alone ? "/model" : "/strategy/tensor_parallel",
+                        "%s: %s has no rows for it", unsupported, bp_mode_names[mode]);
         told = unsupported;
     }
 }

@@ -6,6 +6,22 @@
 #include "tests/unit/reading.h"
 
 #define BODY "'num_hidden_layers': 4, 'vocab_size': 100, 'name': 'm'"
+/* What the blocks of latent attention share; dense ones and those of experts, with experts for every token. */
+#define LATENTS                                                                                                        \
+    "'attention': 'latent', 'num_attention_heads': 4, 'q_lora_rank': 24, 'kv_lora_rank': 16, 'qk_nope_head_dim': 8,"   \
+    " 'qk_rope_head_dim': 4, 'v_head_dim': 12, 'activation': 'swiglu'"
+#define EXPERTS                                                                                                        \
+    "'num_experts': 8, 'experts_per_token': 2, 'expert_intermediate_size': 32,"                                        \
+    " 'shared_expert_intermediate_size': 64, 'shared_expert_gate': true, 'score_correction_bias': true"
+#define TARGET(kind)                                                                                                   \
+    ", 'target': {'kind': 'reference-" kind "'}, 'deployment': {'devices': 2, 'memory_bytes': 1073741824}"
+#define GEMMA                                                                                                          \
+    "'num_attention_heads': 4, 'num_key_value_heads': 2, 'intermediate_size': 128, 'activation': 'geglu',"             \
+    " 'attention_soft_cap': true, 'norm_place': 'around', 'qk_norm': true"
+#define LATENT_MODEL                                                                                                   \
+    "{'model': {'transformer': {" BODY ", 'hidden_size': 64, 'norm': 'rmsnorm', 'position': 'rope',"                   \
+    " 'kinds': [{'name': 'dense', 'intermediate_size': 96, " LATENTS "}, {'name': 'expert', " LATENTS ", " EXPERTS     \
+    "}], 'layers': [{'count': 1, 'kind': 'dense'}, {'count': 3, 'kind': 'expert'}]}}"
 const char *const plan_texts[PLAN_NAME_N] = {
     [PLAIN] =
         "{'model': {'transformer': {" BODY ", 'hidden_size': 64, 'num_attention_heads': 4, 'intermediate_size': 256,"
@@ -40,6 +56,43 @@ const char *const plan_texts[PLAN_NAME_N] = {
                " 'workload': {'mode': 'inference', 'phase': 'decode', 'batch_size': 4, 'context_length': 48,"
                " 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 2, 'replicas': 2},"
                " 'target': {'kind': 'reference-slot'}, 'deployment': {'devices': 2, 'memory_bytes': 1073741824}}",
+    [LATENT] = LATENT_MODEL ", 'workload': {'mode': 'training', 'sequence_length': 32, 'micro_batch_size': 1,"
+                            " 'global_batch_size': 8, 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 2,"
+                            " 'sequence_parallel': true, 'data_parallel': 4, 'context_parallel': 2,"
+                            " 'expert_parallel': 4, 'expert_tensor_parallel': 2, 'zero_stage': 1},"
+                            " 'target': {'kind': 'reference-queue'},"
+                            " 'deployment': {'devices': 16, 'memory_bytes': 1073741824}}",
+    [CAPPED] = "{'model': {'transformer': {" BODY ", 'hidden_size': 64, 'norm': 'rmsnorm', 'position': 'rope',"
+               " 'kinds': [{'name': 'sliding', 'sliding_window': 8, " GEMMA "}, {'name': 'global', " GEMMA "}],"
+               " 'layers': [{'count': 1, 'kind': 'sliding'}, {'count': 1, 'kind': 'global'},"
+               " {'count': 1, 'kind': 'sliding'}, {'count': 1, 'kind': 'global'}]}},"
+               " 'workload': {'mode': 'training', 'sequence_length': 16, 'micro_batch_size': 2, 'global_batch_size': 2,"
+               " 'dtype': 'bfloat16'}, 'strategy': {'recompute': 'selective'}" TARGET("queue") "}",
+    [BESIDE] = "{'model': {'transformer': {" BODY ", 'hidden_size': 64, 'num_attention_heads': 8,"
+               " 'intermediate_size': 256, 'activation': 'gelu', 'norm': 'layernorm', 'position': 'alibi',"
+               " 'residual': 'parallel', 'norm_place': 'shared', 'bias': true}},"
+               " 'workload': {'mode': 'training', 'sequence_length': 32, 'micro_batch_size': 1, 'global_batch_size': 4,"
+               " 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 2, 'data_parallel': 2, 'context_parallel': 2,"
+               " 'cp_comm': 'a2a'}" TARGET("slot") "}",
+    [EXPANDED] = LATENT_MODEL ", 'workload': {'mode': 'inference', 'phase': 'prefill', 'batch_size': 2,"
+                              " 'context_length': 24, 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 2,"
+                              " 'replicas': 4, 'expert_parallel': 4, 'expert_tensor_parallel': 2},"
+                              " 'target': {'kind': 'reference-queue'},"
+                              " 'deployment': {'devices': 2, 'memory_bytes': 1073741824}}",
+    [ABSORBED] = LATENT_MODEL ", 'workload': {'mode': 'inference', 'phase': 'decode', 'batch_size': 3,"
+                              " 'context_length': 24, 'dtype': 'bfloat16', 'kv_cache_dtype': 'float8'},"
+                              " 'strategy': {}" TARGET("slot") "}",
+    [WINDOWED] = "{'model': {'transformer': {" BODY ", 'hidden_size': 64, 'num_attention_heads': 8,"
+                 " 'num_key_value_heads': 2, 'activation': 'swiglu', 'norm': 'rmsnorm', 'position': 'rope',"
+                 " 'bias': true, 'attention_sinks': true, 'sliding_window': 8, 'num_experts': 4,"
+                 " 'experts_per_token': 2, 'expert_intermediate_size': 32, 'router_bias': true,"
+                 " 'expert_bias': true}}, 'workload': {'mode': 'inference', 'phase': 'decode', 'batch_size': 3,"
+                 " 'context_length': 24, 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 2}" TARGET("queue") "}",
+    [ABREAST] = "{'model': {'transformer': {" BODY ", 'hidden_size': 64, 'num_attention_heads': 8,"
+                " 'intermediate_size': 256, 'activation': 'gelu', 'norm': 'layernorm', 'position': 'rope',"
+                " 'rotary_dim': 4, 'residual': 'parallel', 'attention_soft_cap': true}},"
+                " 'workload': {'mode': 'inference', 'phase': 'prefill', 'batch_size': 2, 'context_length': 16,"
+                " 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 2}" TARGET("slot") "}",
 };
 
 void plan_derive(struct plan *plan, const json_t *request, enum bp_plan_state state)

@@ -6,11 +6,18 @@
 
 /* Requests that between them meet the condition of every law and exercise every check. */
 enum plan_name {
-    PLAIN,   /* training; plain heads, two-matrix MLP of 4H, everything kept, ZeRO 0; queues */
-    SHARDED, /* training; grouped heads, gated MLP, sequence parallel, selective, ZeRO 1; slots */
-    FULL,    /* training; query/key norms, full recomputation; queues */
-    PREFILL, /* inference; plain heads, two-matrix MLP; queues */
-    DECODE,  /* inference; grouped heads, gated MLP, query/key norms, rope; slots */
+    PLAIN,    /* training; plain heads, two-matrix MLP of 4H, everything kept, ZeRO 0; queues */
+    SHARDED,  /* training; grouped heads, gated MLP, sequence parallel, selective, ZeRO 1; slots */
+    FULL,     /* training; query/key norms, full recomputation; queues */
+    PREFILL,  /* inference; plain heads, two-matrix MLP; queues */
+    DECODE,   /* inference; grouped heads, gated MLP, query/key norms, rope; slots */
+    LATENT,   /* training; dense and expert blocks of latent attention, shared experts, context parallel; queues */
+    CAPPED,   /* training; sliding and global blocks with soft caps and norms around; one rank; queues */
+    BESIDE,   /* training; attention and MLP side by side, alibi, context exchanged by heads; slots */
+    EXPANDED, /* inference; prefill of latent attention, experts over other ranks; queues */
+    ABSORBED, /* inference; decode of latent attention and experts on one rank; queues */
+    WINDOWED, /* inference; decode within a window, sinks, all tokens routed on every rank; queues */
+    ABREAST,  /* inference; attention and MLP side by side with a soft cap; slots */
     PLAN_NAME_N
 };
 extern const char *const plan_texts[PLAN_NAME_N]; /* with ' for " */

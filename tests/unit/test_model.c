@@ -223,51 +223,6 @@ START_TEST(test_model__too_many_parameters_are_an_overflow)
 }
 END_TEST
 
-/* What the form has no key for, each alone. */
-#define BEYOND(member, to, what)                                                                                       \
-    {                                                                                                                  \
-        .at = offsetof(struct bp_model, member), .size = sizeof((struct bp_model *)0)->member, .value = (to), (what)   \
-    }
-static const struct {
-    size_t at, size;
-    uint64_t value;
-    const char *what;
-} beyond[] = {
-    BEYOND(n_kinds, 2, "several kinds"),
-    BEYOND(position, BP_POSITION_ALIBI, "position bias"),
-    BEYOND(norm_without_bias, true, "without bias"),
-    BEYOND(norm_without_weight, true, "without weights"),
-    BEYOND(final_norm_absent, true, "final norm"),
-    BEYOND(embedding_norm, true, "norm of the embedding"),
-    BEYOND(word_embed_proj_dim, 8, "word embedding"),
-    BEYOND(head_bias, true, "head with a bias"),
-    BEYOND(final_soft_cap, true, "soft cap"),
-    BEYOND(num_nextn_predict_layers, 1, "several tokens"),
-    BEYOND(kinds[0].num_experts, 4, "experts"),
-    BEYOND(kinds[0].attention, BP_ATTENTION_LATENT, "latent"),
-    BEYOND(kinds[0].window, 8, "window"),
-    BEYOND(kinds[0].residual, BP_RESIDUAL_PARALLEL, "side by side"),
-    BEYOND(kinds[0].norm_place, BP_NORM_PLACE_SHARED, "norms"),
-    BEYOND(kinds[0].qk_norm, BP_QK_NORM_SPAN, "query and key norms"),
-    BEYOND(kinds[0].qk_norm_bias, true, "query and key norms"),
-    BEYOND(kinds[0].rotary_dim, 4, "part of the head"),
-    BEYOND(kinds[0].output_bias, true, "some linears"),
-    BEYOND(kinds[0].mlp_bias, true, "some linears"),
-    BEYOND(kinds[0].sinks, true, "sinks"),
-    BEYOND(kinds[0].soft_cap, true, "soft cap"),
-    BEYOND(kinds[0].cross_attention, true, "cross-attention"),
-};
-
-START_TEST(test_model__what_the_form_cannot_say_is_known)
-{
-    struct bp_model model = valid_model(FORM "}");
-    ck_assert_ptr_null(bp_model_beyond_form(&model));
-    memcpy((char *)&model + beyond[_i].at, &beyond[_i].value, beyond[_i].size); /* the low bytes come first */
-    ck_assert_ptr_nonnull(bp_model_beyond_form(&model));
-    ck_assert_ptr_nonnull(strstr(bp_model_beyond_form(&model), beyond[_i].what));
-}
-END_TEST
-
 START_TEST(test_model__keys_and_values_are_cached_once_a_head)
 {
     struct bp_model model = valid_model(FORM ", 'num_key_value_heads': 2, 'head_dim': 16}");
@@ -305,7 +260,6 @@ Suite *suite_model(void)
     tcase_add_loop_test(tcase, test_model__parameters_are_counted_exactly, 0, sizeof counts / sizeof *counts);
     tcase_add_test(tcase, test_model__a_gated_mlp_and_rmsnorm_are_counted_exactly);
     tcase_add_test(tcase, test_model__too_many_parameters_are_an_overflow);
-    tcase_add_loop_test(tcase, test_model__what_the_form_cannot_say_is_known, 0, sizeof beyond / sizeof *beyond);
     tcase_add_test(tcase, test_model__keys_and_values_are_cached_once_a_head);
     suite_add_tcase(suite, tcase);
     return suite;

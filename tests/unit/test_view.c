@@ -69,14 +69,16 @@ static void assert_sum(const json_t *sum, uint64_t tasks, bp_u128 operations, ui
     ck_assert_uint_eq((uint64_t)json_integer_value(json_object_get(sum, "message_bytes")), message);
 }
 
-/* Added up in the plainest way: of the tasks of one phase, of one engine, or of all (-1). */
-static void assert_sum_of(const json_t *sum, int phase, int engine)
+/* Added up in the plainest way: of the tasks of one phase, of one engine, or of all (-1), of a block or of all (NULL).
+ */
+static void assert_sum_of(const json_t *sum, int phase, int engine, const char *block)
 {
     uint64_t tasks = 0, read = 0, write = 0, message = 0;
     bp_u128 operations = 0;
     for (uint32_t i = 0; i < portable()->n_tasks; i++) {
         const struct bp_portable_task *task = &portable()->tasks[i];
-        if ((phase >= 0 && (int)task->phase != phase) || (engine >= 0 && (int)task->engine != engine))
+        if ((phase >= 0 && (int)task->phase != phase) || (engine >= 0 && (int)task->engine != engine) ||
+            (block && strcmp(task->block, block) != 0))
             continue;
         tasks++;
         operations += task->work.operations.n;
@@ -98,12 +100,23 @@ START_TEST(test_facts__are_the_sums_of_the_tasks)
     ck_assert_int_eq(bp_facts_of(distributed(), portable(), &facts, NULL), 0);
     bp_facts_write(&writer, &facts);
     json_t *value = answered(&writer);
-    assert_text(value, "scope", "one block, one rank");
-    assert_sum_of(value, -1, -1);
+    bool several = distributed()->n_blocks > 1;
+    assert_text(value, "scope", several ? "one block of each kind, one rank" : "one block, one rank");
+    assert_sum_of(value, -1, -1, NULL);
+    const json_t *blocks = json_object_get(value, "by_block");
+    ck_assert_uint_eq(json_object_size(blocks), several ? distributed()->n_blocks : 0);
+    for (uint32_t i = 0; several && i < distributed()->n_blocks; i++) {
+        const struct bp_distributed_block *block = &distributed()->blocks[i];
+        const json_t *of = json_object_get(blocks, block->name);
+        assert_sum_of(of, -1, -1, block->name);
+        ck_assert_uint_eq((uint64_t)json_integer_value(json_object_get(of, "layers")), block->layers);
+        ck_assert_uint_eq((uint64_t)json_integer_value(json_object_get(json_object_get(of, "memory"), "weights")),
+                          block->memory.at[BP_MEMORY_WEIGHTS].n);
+    }
     for (int phase = 0; phase < BP_PHASE_N; phase++)
-        assert_sum_of(json_object_get(json_object_get(value, "by_phase"), bp_phase_names[phase]), phase, -1);
+        assert_sum_of(json_object_get(json_object_get(value, "by_phase"), bp_phase_names[phase]), phase, -1, NULL);
     for (int engine = 0; engine < BP_ENGINE_N; engine++)
-        assert_sum_of(json_object_get(json_object_get(value, "by_engine"), bp_engine_names[engine]), -1, engine);
+        assert_sum_of(json_object_get(json_object_get(value, "by_engine"), bp_engine_names[engine]), -1, engine, NULL);
     json_decref(value);
 }
 END_TEST
