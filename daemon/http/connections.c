@@ -314,6 +314,7 @@ static void *watch(void *data)
             enforce_deadlines(connections);
             next_tick = bp_clock_ns() + TICK_MS * (second / 1000);
         }
+        atomic_fetch_add(&connections->turns, 1);
     }
     return NULL;
 }

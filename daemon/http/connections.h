@@ -65,7 +65,8 @@ struct bp_connections {
     uint64_t body_bytes; /* allocated for bodies; the HTTP thread's */
     bool draining, stopping;
     int epoll, wake_event;
-    int unix_listener; /* -1: none */
+    atomic_uint_fast64_t turns; /* of the watching thread, a few a second */
+    int unix_listener;          /* -1: none */
     pthread_t watcher;
     unsigned receive_seconds, answer_seconds;
     struct bp_service *service;

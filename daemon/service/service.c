@@ -216,6 +216,16 @@ struct bp_answer *bp_service_ready(struct bp_service *service)
     return bp_answer_static(200, BP_MEDIA_JSON, body, sizeof body - 1);
 }
 
+void bp_service_ask(struct bp_service *service)
+{
+    bp_workers_ask(&service->workers);
+}
+
+bool bp_service_gets_on(struct bp_service *service, uint64_t now_ns)
+{
+    return bp_workers_get_on(&service->workers, now_ns);
+}
+
 void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N])
 {
     struct bp_store_stats stats;

@@ -114,6 +114,10 @@ struct bp_answer *bp_service_ready(struct bp_service *service);
 /* What the store tells of its commits and checkpoints goes into the metrics. */
 struct bp_store_observer bp_service_store_observer(struct bp_metrics *metrics);
 
+/* Asks the workers to turn around once; whether every one gets on, as daemon/jobs/workers.h says. */
+void bp_service_ask(struct bp_service *service);
+bool bp_service_gets_on(struct bp_service *service, uint64_t now_ns);
+
 /* Fills in the samples the service knows of and leaves the others. */
 void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N]);
 

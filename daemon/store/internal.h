@@ -55,6 +55,7 @@ struct bp_store_writer {
     pthread_cond_t queue_more;
     struct bp_store_unit *head, **tail; /* under queue_lock, with all to `stopping` */
     uint64_t queued;
+    uint64_t asked, answered; /* to turn around */
     bool stopping;
 
     pthread_mutex_t counts_lock;

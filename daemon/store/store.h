@@ -6,9 +6,9 @@
  * read-only connections, each call under a deadline.
  *
  * Threads. bp_store_open and bp_store_close: one thread, nothing else running on the store. bp_store_submit, every
- * read, bp_store_ready and bp_store_stats: any thread, at any time in between, completion callbacks included.
- * Packers: one thread each. The rest is pure. Locks, of which no thread ever holds two: the writer's queue, the pool
- * of readers, the counters. No lock is held while a callback runs or while SQLite works.
+ * read, bp_store_ready, bp_store_stats, bp_store_ask and bp_store_has_answered: any thread, at any time in between,
+ * completion callbacks included. Packers: one thread each. The rest is pure. Locks, of which no thread ever holds two:
+ * the writer's queue, the pool of readers, the counters. No lock is held while a callback runs or while SQLite works.
  *
  * Times are microseconds since 1970-01-01T00:00:00Z and come from the caller. Texts read back are NUL-terminated
  * besides having a length.
@@ -64,6 +64,12 @@ void bp_store_close(struct bp_store *store);
  * write or sync after which the connection is not to be trusted: stays so until the process starts again). Costs two
  * atomic loads. A disk that is full fails the units that did not fit, no more. */
 int bp_store_ready(const struct bp_store *store, struct bp_err *err);
+
+/* Asks the writer to turn around once, which it does between groups. Never waits for it. */
+void bp_store_ask(struct bp_store *store);
+
+/* Whether it has since it was last asked. */
+bool bp_store_has_answered(struct bp_store *store);
 
 enum bp_store_plan_state { BP_STORE_COMMITTED, BP_STORE_REJECTED, BP_STORE_FAILED, BP_STORE_PLAN_STATE_N };
 extern const char *const bp_store_plan_state_names[]; /* "committed", "rejected", "failed"; NULL-terminated */

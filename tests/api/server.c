@@ -20,6 +20,7 @@
 enum { START_MS = 60000, STOP_MS = 60000, ARGUMENTS_MAX = 24 };
 
 struct server server;
+void (*server_prepare)(void);
 
 static const char *build_directory(void)
 {
@@ -43,8 +44,11 @@ static void run(const char *database, const char *log, int out, const char *cons
         argv[n++] = *arguments;
     int err = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (err >= 0 && dup2(err, 2) >= 0 && dup2(out, 1) >= 0)
+    if (err >= 0 && dup2(err, 2) >= 0 && dup2(out, 1) >= 0) {
+        if (server_prepare)
+            server_prepare();
         execv(server_program("blueprintd"), (char *const *)(uintptr_t)argv);
+    }
     _exit(127);
 }
 

@@ -19,6 +19,9 @@ struct server {
 /* The server that a test's fixture started. */
 extern struct server server;
 
+/* What a daemon's process does before it becomes the daemon; NULL: nothing. */
+extern void (*server_prepare)(void);
+
 /* Makes a directory, and starts a daemon on a database in it. `arguments` (NULL-terminated, or NULL) come last on the
  * command line. */
 void server_start(struct server *ret, const char *const *arguments);
