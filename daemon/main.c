@@ -168,6 +168,7 @@ static int wait_for_end(struct program *program, const struct bp_daemon_config *
         err = (struct bp_err){0};
         if (bp_service_take_up_again(program->service, &err))
             bp_log_err(BP_LOG_ERROR, "accepted jobs could not be taken up again", &err);
+        bp_service_tidy_up(program->service);
     }
 }
 

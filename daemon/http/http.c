@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,16 @@ static const char *cache_control(const struct bp_http *http, const struct bp_ans
                                               : "public, max-age=31536000, immutable";
 }
 
+/* It closes the descriptor that it is given. */
+static struct MHD_Response *response_of_file(const struct bp_answer *answer)
+{
+    int fd = fcntl(answer->file, F_DUPFD_CLOEXEC, 0);
+    struct MHD_Response *response = fd < 0 ? NULL : MHD_create_response_from_fd64(answer->n, fd);
+    if (fd >= 0 && !response)
+        close(fd);
+    return response;
+}
+
 /* libmicrohttpd's form of the answer; kept with it. NULL when memory runs out. */
 static struct MHD_Response *response_of(const struct bp_http *http, struct bp_answer *answer)
 {
@@ -79,7 +90,9 @@ static struct MHD_Response *response_of(const struct bp_http *http, struct bp_an
     char retry_after[16] = "";
     if (answer->retry_after)
         snprintf(retry_after, sizeof retry_after, "%u", answer->retry_after);
-    struct MHD_Response *response = MHD_create_response_from_buffer(answer->n, answer->body, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response =
+        answer->has_file ? response_of_file(answer)
+                         : MHD_create_response_from_buffer(answer->n, answer->body, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return NULL;
     if (!add_header(response, "Content-Type", answer->media_type) || !add_header(response, "ETag", answer->etag) ||

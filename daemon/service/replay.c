@@ -124,18 +124,9 @@ static int replay_plan(struct bp_service *service, const struct bp_store_plan *p
 
 static int name_replay(struct bp_service *service, struct bp_store_replay *replay, struct bp_err *err)
 {
-    struct bp_buf text = {0};
-    struct bp_writer writer = {.out = &text};
-    bp_writer_array(&writer);
-    bp_writer_digest(&writer, &replay->plan);
-    bp_writer_uint(&writer, (uint64_t)replay->created_at);
-    bp_writer_uint(&writer, atomic_fetch_add(&service->n_replays, 1));
-    bp_writer_end(&writer);
-    int failed = bp_writer_finish(&writer, err);
-    if (!failed)
-        bp_digest_of(text.data, text.len, &replay->id);
-    bp_buf_release(&text);
-    return failed;
+    char plan[BP_DIGEST_TEXT];
+    bp_digest_format(&replay->plan, plan);
+    return bp_service_name(service, plan, replay->created_at, &replay->id, err);
 }
 
 static struct bp_answer *replay_created(const struct bp_store_replay *replay)

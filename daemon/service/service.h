@@ -99,6 +99,18 @@ struct bp_answer *bp_service_snapshot_get(struct bp_service *service, const char
 struct bp_answer *bp_service_lineage(struct bp_service *service, const char *digest, enum bp_store_direction direction,
                                      size_t limit, const char *cursor, char ret_next[BP_STORE_CURSOR_TEXT]);
 
+/* ---- For who operates it ---- */
+
+/* One backup at a time: begins to make one unless that is under way, how it stands, its bytes once it is verified, and
+ * the end of it. */
+struct bp_answer *bp_service_backup_create(struct bp_service *service);
+struct bp_answer *bp_service_backup_get(struct bp_service *service, const char *id);
+struct bp_answer *bp_service_backup_file(struct bp_service *service, const char *id);
+struct bp_answer *bp_service_backup_drop(struct bp_service *service, const char *id);
+
+/* Forgets the backup that nobody took in time. Main thread, every now and then. */
+void bp_service_tidy_up(struct bp_service *service);
+
 /* ---- What is built in ---- */
 
 struct bp_answer *bp_service_pass_list(void);

@@ -183,7 +183,9 @@ static void record(const struct call *call, const struct reply *reply)
         return;
     bool has_request = call->body && call->n <= RECORDED_REQUEST_MAX;
     json_t *request = has_request ? json_stringn(call->body, call->n) : NULL; /* NULL as well when it is not UTF-8 */
-    json_t *body = json_stringn(reply->body, reply->n);
+    const char *media = http_header(reply, "content-type");
+    bool is_binary = media && strcmp(media, "application/vnd.sqlite3") == 0;
+    json_t *body = is_binary ? json_string("") : json_stringn(reply->body, reply->n);
     ck_assert_msg(body, "the answer to %s %s is not UTF-8", call->method, call->target);
     json_t *line = json_pack("{s:s, s:s, s:i, s:o, s:o, s:o}", "method", call->method, "target", call->target, "status",
                              reply->status, "headers", recorded_headers(reply), "request",
