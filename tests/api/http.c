@@ -87,6 +87,8 @@ static void transfer_begin(struct transfer *transfer, const struct call *call)
     curl_easy_setopt(handle, CURLOPT_UNIX_SOCKET_PATH, call->socket);
     if (server.cacert)
         curl_easy_setopt(handle, CURLOPT_CAINFO, server.cacert);
+    if (*server.socket && strncmp(call->target, "/v1/admin", 9) == 0)
+        curl_easy_setopt(handle, CURLOPT_UNIX_SOCKET_PATH, server.socket);
     curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);

@@ -31,6 +31,7 @@ static struct server serve(const char *file)
 {
     struct server other = server;
     other.pid = 0;
+    other.socket[0] = '\0';
     snprintf(other.database, sizeof other.database, "%s", file);
     snprintf(other.log, sizeof other.log, "%s/other.log", server.directory);
     server_restart(&other, NULL);
@@ -60,7 +61,7 @@ START_TEST(test_backup__taken_under_load_it_opens_with_a_daemon_and_serves_every
     long long before = server_count(&server, "SELECT count(*) FROM plans");
     while (server_count(&server, "SELECT count(*) FROM plans") < before + 3)
         usleep(1000);
-    struct run taken = RUN("admin", "backup", file);
+    struct run taken = RUN_ADMIN("backup", file);
     ck_assert_int_eq(kill(writer, SIGKILL), 0);
     expect_status(&taken, 0);
     expect_text(taken.out, "digest       sha256:");
@@ -99,19 +100,19 @@ START_TEST(test_backup__a_file_that_is_there_is_left_alone_unless_told)
     plan_of(numbered(0), 201);
     FILE *there = fopen(file, "w");
     ck_assert(there && fputs("dear", there) >= 0 && fclose(there) == 0);
-    struct run refused = RUN("admin", "backup", file);
+    struct run refused = RUN_ADMIN("backup", file);
     expect_status(&refused, 2);
     expect_text(refused.err, "--force");
     struct stat status;
     ck_assert_int_eq(stat(file, &status), 0);
     ck_assert_int_eq(status.st_size, 4);
-    struct run forced = RUN("admin", "backup", "--force", file);
+    struct run forced = RUN_ADMIN("backup", "--force", file);
     expect_status(&forced, 0);
     ck_assert_int_eq(stat(file, &status), 0);
     ck_assert_int_gt(status.st_size, 4096);
     ck_assert_int_eq(files_like("copy.db"), 1);
     ck_assert_int_eq(files_like("blueprint.db.backup"), 0);
-    struct run nowhere = RUN("admin", "backup", file_here("no/such/directory/copy.db"));
+    struct run nowhere = RUN_ADMIN("backup", file_here("no/such/directory/copy.db"));
     expect_status(&nowhere, 5);
 }
 END_TEST
@@ -163,7 +164,7 @@ START_TEST(test_backup__of_a_damaged_database_it_fails_and_says_where)
     server_stop(&server);
     server_sql(&server, "UPDATE snapshots SET data = zeroblob(9) WHERE stage = 'portable'");
     server_restart(&server, NULL);
-    struct run refused = RUN("admin", "backup", file_here("copy.db"));
+    struct run refused = RUN_ADMIN("backup", file_here("copy.db"));
     expect_status(&refused, 1);
     expect_text(refused.err, "the stored bytes do not unpack");
     ck_assert_int_eq(files_like("copy.db"), 0);
@@ -187,6 +188,16 @@ START_TEST(test_backup__what_a_crash_left_of_one_is_removed_at_the_next_start)
 }
 END_TEST
 
+START_TEST(test_backup__who_may_not_operate_the_daemon_gets_none)
+{
+    plan_of(numbered(0), 201);
+    struct run refused = RUN("admin", "backup", file_here("copy.db"));
+    expect_status(&refused, 4);
+    expect_text(refused.err, "scope_missing");
+    ck_assert_int_eq(files_like("copy.db"), 0);
+}
+END_TEST
+
 START_TEST(test_backup__a_daemon_that_stops_while_one_is_made_stops)
 {
     for (unsigned i = 0; i < PLANS; i++)
@@ -205,10 +216,11 @@ Suite *suite_backup(void)
         test_backup__the_file_is_the_one_of_the_digest_and_goes_when_it_is_let_go,
         test_backup__of_a_damaged_database_it_fails_and_says_where,
         test_backup__what_a_crash_left_of_one_is_removed_at_the_next_start,
+        test_backup__who_may_not_operate_the_daemon_gets_none,
         test_backup__a_daemon_that_stops_while_one_is_made_stops,
     };
     Suite *suite = suite_create("backup");
-    TCase *tcase = server_tcase(suite, "backup");
+    TCase *tcase = server_admin_tcase(suite, "backup");
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         tcase_add_test(tcase, tests[i]);
     return suite;
