@@ -63,6 +63,9 @@ enum bp_exit bp_run_fit(const struct bp_invocation *invocation);
 enum bp_exit bp_run_capacity(const struct bp_invocation *invocation);
 enum bp_exit bp_run_model(const struct bp_invocation *invocation);
 enum bp_exit bp_run_backup(const struct bp_invocation *invocation);
+enum bp_exit bp_run_pin(const struct bp_invocation *invocation);
+enum bp_exit bp_run_collection(const struct bp_invocation *invocation);
+enum bp_exit bp_run_history(const struct bp_invocation *invocation);
 
 enum bp_exit bp_print_plan(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_plans(struct bp_buf *out, const json_t *answer);
@@ -76,6 +79,9 @@ enum bp_exit bp_print_models(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_capacity(struct bp_buf *out, const json_t *answer); /* in GiB */
 enum bp_exit bp_print_model_explained(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_backup(struct bp_buf *out, const json_t *answer);
+enum bp_exit bp_print_pins(struct bp_buf *out, const json_t *answer);
+enum bp_exit bp_print_collection(struct bp_buf *out, const json_t *answer);
+enum bp_exit bp_print_history(struct bp_buf *out, const json_t *answer);
 
 /* All of a file, or of standard input for "-", whose name in messages goes to `ret_name`. Complains. */
 enum bp_exit bp_file_read(const char *path, struct bp_buf *ret, const char **ret_name);

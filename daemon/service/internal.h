@@ -36,6 +36,7 @@ struct bp_service {
     struct bp_cache bodies;    /* digest of a raw body: the 200 of its committed plan */
     struct bp_cache snapshots; /* digest: the canonical bytes, checked */
     struct bp_backup backup;
+    struct bp_chore *chores;      /* under way, in no order; under the claims' lock */
     atomic_uint_fast64_t n_named; /* makes ids differ */
     atomic_bool left_behind;      /* an accepted job is on disk that no claim stands for */
 
@@ -132,7 +133,9 @@ struct bp_errand {
     struct bp_answer *(*run)(struct bp_errand *errand);
     struct bp_digest plan, other;
     char entity[64];
-    struct bp_buf body; /* of a fit request */
+    struct bp_buf body;     /* of a fit request */
+    struct bp_chore *chore; /* to be accepted */
+    struct bp_store_pin pin;
     /* A replay's, until it is stored. */
     enum bp_replay_verdict verdict;
     struct bp_store_unit unit;
@@ -148,6 +151,12 @@ void bp_errand_finish(struct bp_errand *errand, struct bp_answer *answer);
 
 bool bp_errand_leave(struct bp_service *service, struct bp_waiter *waiter);
 void bp_errand_free(struct bp_errand *errand);
+
+/* ---- replay.c ---- */
+
+/* Derives a stored plan again, stage by stage. -1: its request is none, it cannot be read, or memory ran out. */
+int bp_replay_run(struct bp_service *service, const struct bp_store_plan *plan, struct bp_replay *ret,
+                  struct bp_err *err);
 
 /* ---- snapshots.c ---- */
 

@@ -109,8 +109,8 @@ static int read_stored(struct bp_service *service, const struct bp_store_plan *p
     return 0;
 }
 
-static int replay_plan(struct bp_service *service, const struct bp_store_plan *plan, struct bp_replay *ret,
-                       struct bp_err *err)
+int bp_replay_run(struct bp_service *service, const struct bp_store_plan *plan, struct bp_replay *ret,
+                  struct bp_err *err)
 {
     struct bp_buf bytes[BP_STAGE_N] = {{0}};
     struct bp_stored_snapshot stored[BP_STAGE_N] = {{0}};
@@ -161,7 +161,7 @@ static int run(struct bp_errand *errand, struct bp_err *err)
     if (!failed && plan.n_snapshots == 0)
         failed = bp_fail(err, BP_E_conflict, "", "the plan has no snapshots to compare with");
     if (!failed)
-        failed = replay_plan(errand->service, &plan, &replay, err);
+        failed = bp_replay_run(errand->service, &plan, &replay, err);
     for (size_t i = 0; !failed && i < replay.n_stages; i++)
         if (replay.stages[i].corrupt)
             bp_snapshot_report_corrupt(errand->service, &replay.stages[i].expected);

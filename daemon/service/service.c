@@ -56,8 +56,8 @@ void bp_service_free(struct bp_service *service)
     if (!service)
         return;
     for (struct bp_job *job; (job = bp_job_queue_drain(&service->queue)) != NULL;)
-        if (job->lane == BP_LANE_REST)
-            bp_errand_free((struct bp_errand *)(void *)job); /* a plan's job is freed with its claim */
+        if (job->discard)
+            job->discard(job); /* a plan's job is freed with its claim */
     bp_claims_release(&service->claims);
     bp_cache_release(&service->bodies);
     bp_cache_release(&service->snapshots);

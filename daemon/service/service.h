@@ -108,6 +108,21 @@ struct bp_answer *bp_service_backup_get(struct bp_service *service, const char *
 struct bp_answer *bp_service_backup_file(struct bp_service *service, const char *id);
 struct bp_answer *bp_service_backup_drop(struct bp_service *service, const char *id);
 
+/* Collections of old plans, of a POST's body {"older_than_seconds", "dry_run"}; and pins, which keep plans. */
+struct bp_answer *bp_service_collection_create(struct bp_service *service, const char *body, size_t n,
+                                               struct bp_waiter *waiter);
+struct bp_answer *bp_service_collection_get(struct bp_service *service, const char *id);
+struct bp_answer *bp_service_pin(struct bp_service *service, const char *plan, bool remove, struct bp_waiter *waiter);
+struct bp_answer *bp_service_pin_list(struct bp_service *service, size_t limit, const char *cursor,
+                                      char ret_next[BP_STORE_CURSOR_TEXT]);
+
+/* Replays of the history, of a POST's body {"since"}; and the plans that did not come out as they are stored. */
+struct bp_answer *bp_service_history_create(struct bp_service *service, const char *body, size_t n,
+                                            struct bp_waiter *waiter);
+struct bp_answer *bp_service_history_get(struct bp_service *service, const char *id);
+struct bp_answer *bp_service_divergences(struct bp_service *service, const char *id, size_t limit, const char *cursor,
+                                         char ret_next[BP_STORE_CURSOR_TEXT]);
+
 /* Forgets the backup that nobody took in time. Main thread, every now and then. */
 void bp_service_tidy_up(struct bp_service *service);
 
