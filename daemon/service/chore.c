@@ -123,7 +123,7 @@ static size_t look_for(struct bp_service *service, const struct bp_chore *same, 
     *ret_found = false;
     pthread_mutex_lock(&service->claims.lock);
     for (const struct bp_chore *chore = service->chores; chore; chore = chore->next, n++)
-        if (chore->kind == same->kind && is_same(&chore->request_text, &same->request_text)) {
+        if (chore->on_disk && chore->kind == same->kind && is_same(&chore->request_text, &same->request_text)) {
             *ret_found = true;
             *ret = chore->id;
         }
@@ -149,7 +149,7 @@ static void log_chore(enum bp_log_level level, const char *what, const struct bp
     bp_digest_format(&chore->id, id);
     bp_log(level, what,
            BP_LOG_FIELDS(BP_LOG_TEXT("kind", chore->kind->name), BP_LOG_TEXT("job", id),
-                         BP_LOG_TEXT("why", err ? err->message : "")));
+                         {.key = err ? "why" : NULL, .text = err ? err->message : NULL}));
 }
 
 /* What could not be written or read now is taken up again once it can. */
@@ -334,6 +334,9 @@ static void chore_accepted(struct bp_store_unit *unit, const struct bp_err *err)
     }
     struct bp_answer *answer = answer_by_id(chore->service, chore->kind, &chore->id, 202);
     errand->chore = NULL; /* it is on its own now */
+    pthread_mutex_lock(&chore->service->claims.lock);
+    chore->on_disk = true;
+    pthread_mutex_unlock(&chore->service->claims.lock);
     push(chore);
     bp_errand_finish(errand, answer);
 }
@@ -407,6 +410,7 @@ static struct bp_chore *chore_of_job(struct bp_service *service, const struct bp
     json_decref(json);
     if (!chore)
         return NULL;
+    chore->on_disk = true;
     chore->id = job->id;
     chore->created_at = job->created_at;
     chore->place = job->place;

@@ -39,7 +39,8 @@ struct bp_chore {
     struct bp_digest id;
     int64_t created_at;
     struct bp_buf request_text, passes_text;
-    struct bp_chore *next; /* under the claims' lock */
+    struct bp_chore *next; /* under the claims' lock, with `on_disk` */
+    bool on_disk;
 
     /* The request. */
     uint64_t older_than; /* seconds */

@@ -143,11 +143,26 @@ static struct bp_answer *replay_created(const struct bp_store_replay *replay)
     return answer;
 }
 
+/* A replay that breaks the store's rules is one of a plan that was collected while it was derived again. */
+static bool plan_is_gone(struct bp_errand *errand, const struct bp_err *err, struct bp_err *ret)
+{
+    struct bp_arena arena = {0};
+    struct bp_store_plan plan;
+    bool gone = err->code == BP_E_internal &&
+                bp_store_plan_read(errand->service->store, &errand->plan, &arena, &plan, ret) < 0 &&
+                ret->code == BP_E_not_found;
+    bp_arena_release(&arena);
+    return gone;
+}
+
 /* On the writer. */
 static void replay_stored(struct bp_store_unit *unit, const struct bp_err *err)
 {
     struct bp_errand *errand = unit->data;
-    if (err)
+    struct bp_err gone = {0};
+    if (err && plan_is_gone(errand, err, &gone))
+        err = &gone;
+    else if (err)
         bp_log_err(BP_LOG_ERROR, "a replay could not be stored", err);
     bp_errand_finish(errand, err ? bp_problem_of(err, NULL) : replay_created(&errand->replay));
 }
