@@ -184,9 +184,9 @@ check-api: all $(BUILD)/tests/api
 check-faults: all $(BUILD)/tests/fault
 	BP_BUILD=$(BUILD) $(BUILD)/tests/fault vfs memory
 
-# kill -9 under load, BP_CRASH_ROUNDS times.
+# kill -9 under load, BP_CRASH_ROUNDS times, and within collections, BP_COLLECT_ROUNDS times.
 check-crash: all $(BUILD)/tests/fault
-	BP_BUILD=$(BUILD) $(BUILD)/tests/fault crash
+	BP_BUILD=$(BUILD) $(BUILD)/tests/fault crash collect
 
 # Every fuzz target for FUZZ_SECONDS, two at a time, by clang's libFuzzer with its sanitizers. The build is one of its
 # own; what the runs found interesting stays in build/fuzz/corpus.

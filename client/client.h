@@ -62,6 +62,10 @@ enum bp_exit bp_run_snapshot(const struct bp_invocation *invocation);
 enum bp_exit bp_run_fit(const struct bp_invocation *invocation);
 enum bp_exit bp_run_capacity(const struct bp_invocation *invocation);
 enum bp_exit bp_run_model(const struct bp_invocation *invocation);
+enum bp_exit bp_run_backup(const struct bp_invocation *invocation);
+enum bp_exit bp_run_pin(const struct bp_invocation *invocation);
+enum bp_exit bp_run_collection(const struct bp_invocation *invocation);
+enum bp_exit bp_run_history(const struct bp_invocation *invocation);
 
 enum bp_exit bp_print_plan(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_plans(struct bp_buf *out, const json_t *answer);
@@ -74,6 +78,10 @@ enum bp_exit bp_print_passes(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_models(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_capacity(struct bp_buf *out, const json_t *answer); /* in GiB */
 enum bp_exit bp_print_model_explained(struct bp_buf *out, const json_t *answer);
+enum bp_exit bp_print_backup(struct bp_buf *out, const json_t *answer);
+enum bp_exit bp_print_pins(struct bp_buf *out, const json_t *answer);
+enum bp_exit bp_print_collection(struct bp_buf *out, const json_t *answer);
+enum bp_exit bp_print_history(struct bp_buf *out, const json_t *answer);
 
 /* All of a file, or of standard input for "-", whose name in messages goes to `ret_name`. Complains. */
 enum bp_exit bp_file_read(const char *path, struct bp_buf *ret, const char **ret_name);
@@ -100,12 +108,13 @@ enum bp_exit bp_reply_parse(const struct bp_reply *answer, json_t **ret);
  * in a problem refers to, or NULL. */
 enum bp_exit bp_reply_print(const struct bp_invocation *invocation, struct bp_reply *answer, const char *input);
 
-/* NULL when there is none of that name. */
-const struct bp_command *bp_command_find(const char *name);
+/* NULL when there is none of that name. Some have a name of two words, the first of which is the `group`; else NULL. */
+const struct bp_command *bp_command_find(const char *group, const char *name);
+bool bp_command_is_group(const char *word);
 
 /* The name of the option of a command (NULL: of none) that the n bytes at `name` name, static; NULL when it has none.
- */
-const char *bp_command_option(const struct bp_command *command, const char *name, size_t n);
+ * A flag takes no value. */
+const char *bp_command_option(const struct bp_command *command, const char *name, size_t n, bool *ret_is_flag);
 
 /* Print what --help asks for. */
 enum bp_exit bp_help(void);

@@ -21,20 +21,40 @@ static const struct option_row {
 };
 enum { N_OPTION_ROWS = sizeof option_rows / sizeof *option_rows };
 
-const struct bp_command *bp_command_find(const char *name)
+/* Whether the name is "GROUP NAME", or NAME without a group. */
+static bool is_called(const char *full, const char *group, const char *name)
+{
+    size_t n = group ? strlen(group) : 0;
+    if (group && (strncmp(full, group, n) != 0 || full[n++] != ' '))
+        return false;
+    return strcmp(full + n, name) == 0;
+}
+
+const struct bp_command *bp_command_find(const char *group, const char *name)
 {
     for (size_t i = 0; i < N_COMMANDS; i++)
-        if (strcmp(commands[i].name, name) == 0)
+        if (is_called(commands[i].name, group, name))
             return &commands[i];
     return NULL;
 }
 
-const char *bp_command_option(const struct bp_command *command, const char *name, size_t n)
+bool bp_command_is_group(const char *word)
+{
+    size_t n = strlen(word);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strncmp(commands[i].name, word, n) == 0 && commands[i].name[n] == ' ')
+            return true;
+    return false;
+}
+
+const char *bp_command_option(const struct bp_command *command, const char *name, size_t n, bool *ret_is_flag)
 {
     for (size_t i = 0; command && i < N_OPTION_ROWS; i++) {
         const struct option_row *row = &option_rows[i];
-        if (strcmp(row->command, command->name) == 0 && strlen(row->name) == n && strncmp(row->name, name, n) == 0)
+        if (strcmp(row->command, command->name) == 0 && strlen(row->name) == n && strncmp(row->name, name, n) == 0) {
+            *ret_is_flag = !*row->value;
             return row->name;
+        }
     }
     return NULL;
 }
@@ -69,7 +89,8 @@ enum bp_exit bp_command_help(const struct bp_command *command)
     bp_buf_addf(&out, "usage: blueprint %s%s%s", command->name, command->arguments[0] ? " " : "", command->arguments);
     for (size_t i = 0; i < N_OPTION_ROWS; i++)
         if (strcmp(option_rows[i].command, command->name) == 0)
-            bp_buf_addf(&out, " [--%s %s]", option_rows[i].name, option_rows[i].value);
+            bp_buf_addf(&out, " [--%s%s%s]", option_rows[i].name, *option_rows[i].value ? " " : "",
+                        option_rows[i].value);
     bp_buf_addf(&out, "\n\n%s\n", command->help);
     bool first = true;
     for (size_t i = 0; i < N_OPTION_ROWS; i++) {
@@ -77,7 +98,7 @@ enum bp_exit bp_command_help(const struct bp_command *command)
         if (strcmp(row->command, command->name) != 0)
             continue;
         struct bp_buf name = {0};
-        bp_buf_addf(&name, "--%s %s", row->name, row->value);
+        bp_buf_addf(&name, "--%s%s%s", row->name, *row->value ? " " : "", row->value);
         bp_buf_addf(&out, "%s  %-18s %s\n", first ? "\n" : "", bp_buf_string(&name), row->help);
         out.failed |= name.failed;
         bp_buf_release(&name);

@@ -1,5 +1,6 @@
 #include "client/http.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,13 +108,38 @@ static void url_of(const struct bp_server *server, const char *target, struct bp
     bp_buf_addstr(out, target);
 }
 
+/* Where the body goes. */
+struct intake {
+    CURL *curl;
+    struct bp_buf *body;
+    int file;        /* for the body of a 200; -1: none */
+    int write_errno; /* what kept it from being written there */
+};
+
+static size_t write_file(struct intake *intake, const char *bytes, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        ssize_t written = write(intake->file, bytes + at, n - at);
+        if (written < 0 && errno != EINTR) {
+            intake->write_errno = errno;
+            return 0;
+        }
+        at += written > 0 ? (size_t)written : 0;
+    }
+    return n;
+}
+
 static size_t take_body(char *bytes, size_t size, size_t n, void *data)
 {
-    struct bp_buf *body = data;
-    if (n > BP_ANSWER_MAX - body->len)
+    struct intake *intake = data;
+    long status = 0;
+    if (intake->file >= 0 && curl_easy_getinfo(intake->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK &&
+        status == 200)
+        return write_file(intake, bytes, size * n);
+    if (n > BP_ANSWER_MAX - intake->body->len)
         return 0;
-    bp_buf_add(body, bytes, size * n);
-    return body->failed ? 0 : n;
+    bp_buf_add(intake->body, bytes, size * n);
+    return intake->body->failed ? 0 : n;
 }
 
 /* The line on the terminal while a request waits. */
@@ -148,9 +174,10 @@ static void hide_progress(const struct progress *progress)
 
 /* Returns the first failure of the options, which are set whatever fails. */
 static CURLcode set_options(struct bp_server *server, const char *url, const char *method, const struct bp_buf *body,
-                            struct curl_slist *headers, struct bp_reply *answer)
+                            struct curl_slist *headers, struct intake *intake)
 {
     CURL *curl = server->curl;
+    bool is_file = intake->file >= 0;
     curl_easy_reset(curl);
     CURLcode codes[] = {
         curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, server->message),
@@ -163,9 +190,11 @@ static CURLcode set_options(struct bp_server *server, const char *url, const cha
         curl_easy_setopt(curl, CURLOPT_USERAGENT, "blueprint/" BP_VERSION),
         curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers),
         curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, BP_CONNECT_SECONDS),
-        curl_easy_setopt(curl, CURLOPT_TIMEOUT, BP_TIMEOUT_SECONDS),
+        curl_easy_setopt(curl, CURLOPT_TIMEOUT, is_file ? 0L : BP_TIMEOUT_SECONDS),
+        curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, is_file ? 1L : 0L),
+        curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, BP_TIMEOUT_SECONDS),
         curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body),
-        curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer->body),
+        curl_easy_setopt(curl, CURLOPT_WRITEDATA, intake),
         curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method),
     };
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
@@ -177,10 +206,12 @@ static CURLcode set_options(struct bp_server *server, const char *url, const cha
     return code != CURLE_OK ? code : curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body && body->len ? body->data : "");
 }
 
-static int fail_of(const struct bp_server *server, CURLcode code, const struct bp_reply *answer, struct bp_err *err)
+static int fail_of(const struct bp_server *server, CURLcode code, const struct intake *intake, struct bp_err *err)
 {
-    if (code == CURLE_OUT_OF_MEMORY || answer->body.failed)
+    if (code == CURLE_OUT_OF_MEMORY || intake->body->failed)
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the answer of %s", server->address);
+    if (intake->write_errno)
+        return bp_fail(err, BP_E_storage_failed, "", "%s", strerror(intake->write_errno));
     if (code == CURLE_WRITE_ERROR)
         return bp_fail(err, BP_E_network_failed, "", "the answer of %s is larger than %lu bytes", server->address,
                        BP_ANSWER_MAX);
@@ -214,10 +245,11 @@ static struct curl_slist *headers_of(const struct bp_server *server, bool has_bo
     return NULL;
 }
 
-int bp_server_call(struct bp_server *server, const char *method, const char *target, const struct bp_buf *body,
-                   struct bp_reply *ret, struct bp_err *err)
+static int call(struct bp_server *server, const char *method, const char *target, const struct bp_buf *body, int file,
+                struct bp_reply *ret, struct bp_err *err)
 {
     struct bp_reply answer = {0};
+    struct intake intake = {.curl = server->curl, .body = &answer.body, .file = file};
     struct bp_buf url = {0};
     struct curl_slist *headers = headers_of(server, body != NULL);
     url_of(server, target, &url);
@@ -225,7 +257,7 @@ int bp_server_call(struct bp_server *server, const char *method, const char *tar
     CURLcode code = CURLE_OUT_OF_MEMORY;
     struct progress line = {.curl = server->curl, .address = server->address};
     if (headers && bp_buf_string(&url)[0])
-        code = set_options(server, url.data, method, body, headers, &answer);
+        code = set_options(server, url.data, method, body, headers, &intake);
     if (code == CURLE_OK && isatty(STDERR_FILENO)) {
         curl_easy_setopt(server->curl, CURLOPT_XFERINFOFUNCTION, show_progress);
         curl_easy_setopt(server->curl, CURLOPT_XFERINFODATA, &line);
@@ -239,10 +271,21 @@ int bp_server_call(struct bp_server *server, const char *method, const char *tar
     curl_slist_free_all(headers);
     bp_buf_release(&url);
     if (code != CURLE_OK) {
-        fail_of(server, code, &answer, err);
+        fail_of(server, code, &intake, err);
         bp_buf_release(&answer.body);
         return -1;
     }
     *ret = answer;
     return 0;
+}
+
+int bp_server_call(struct bp_server *server, const char *method, const char *target, const struct bp_buf *body,
+                   struct bp_reply *ret, struct bp_err *err)
+{
+    return call(server, method, target, body, -1, ret, err);
+}
+
+int bp_server_fetch(struct bp_server *server, const char *target, int file, struct bp_reply *ret, struct bp_err *err)
+{
+    return call(server, "GET", target, NULL, file, ret, err);
 }

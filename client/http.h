@@ -40,6 +40,10 @@ struct bp_reply {
 int bp_server_call(struct bp_server *server, const char *method, const char *target, const struct bp_buf *body,
                    struct bp_reply *ret, struct bp_err *err);
 
+/* A GET whose body, when the status is 200, is written to the open file `file` and is as long as it likes: it may stand
+ * still for BP_TIMEOUT_SECONDS, not last any longer than that. -1: storage_failed too, when it cannot be written. */
+int bp_server_fetch(struct bp_server *server, const char *target, int file, struct bp_reply *ret, struct bp_err *err);
+
 /* Appends text as part of one path segment or query value: what RFC 3986 does not leave unreserved becomes %XX, but
  * for the colon, which ids have. */
 void bp_target_escape(struct bp_buf *out, const char *text);

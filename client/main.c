@@ -13,6 +13,7 @@
 struct words {
     char **at;
     bool only_arguments, wants_help, wants_version;
+    const char *group; /* the first word of a command of two */
     const char *server, *token_file, *cacert;
     struct bp_invocation *invocation;
 };
@@ -29,12 +30,15 @@ static const char *option_value(struct words *words, const char *name, const cha
 static enum bp_exit set_command_option(struct words *words, const char *word, size_t n, const char *equals)
 {
     struct bp_invocation *invocation = words->invocation;
-    const char *name = bp_command_option(invocation->command, word, n);
+    bool is_flag = false;
+    const char *name = bp_command_option(invocation->command, word, n, &is_flag);
     if (!name)
         return bp_complain(BP_EXIT_USAGE, "unknown option --%s (try blueprint --help)", word);
     if (bp_invocation_option(invocation, name))
         return bp_complain(BP_EXIT_USAGE, "--%s is given twice", name);
-    const char *value = option_value(words, name, equals);
+    if (is_flag && equals)
+        return bp_complain(BP_EXIT_USAGE, "--%s takes no value", name);
+    const char *value = is_flag ? "true" : option_value(words, name, equals);
     if (!value)
         return BP_EXIT_USAGE;
     invocation->options[invocation->n_options++] = (struct bp_option){name, value};
@@ -70,9 +74,14 @@ static enum bp_exit set_word(struct words *words, const char *word)
 {
     struct bp_invocation *invocation = words->invocation;
     if (!invocation->command) {
-        invocation->command = bp_command_find(word);
-        return invocation->command ? BP_EXIT_YES
-                                   : bp_complain(BP_EXIT_USAGE, "unknown command %s (try blueprint --help)", word);
+        invocation->command = bp_command_find(words->group, word);
+        if (invocation->command)
+            return BP_EXIT_YES;
+        if (words->group || !bp_command_is_group(word))
+            return bp_complain(BP_EXIT_USAGE, "unknown command %s%s%s (try blueprint --help)",
+                               words->group ? words->group : "", words->group ? " " : "", word);
+        words->group = word;
+        return BP_EXIT_YES;
     }
     if (invocation->n_arguments == invocation->command->most)
         return bp_complain(BP_EXIT_USAGE, "%s takes no argument %s", invocation->command->name, word);

@@ -101,7 +101,7 @@ enum bp_exit bp_run_show(const struct bp_invocation *invocation)
     struct bp_buf digest = {0};
     status = stage_digest(&answer, stage, &digest);
     bp_buf_release(&answer.body);
-    struct bp_invocation snapshot = {.command = bp_command_find("snapshot"),
+    struct bp_invocation snapshot = {.command = bp_command_find(NULL, "snapshot"),
                                      .server = invocation->server,
                                      .json = invocation->json,
                                      .arguments = {bp_buf_string(&digest)},

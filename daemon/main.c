@@ -15,7 +15,10 @@
 #include "daemon/log.h"
 #include "daemon/offline.h"
 #include "daemon/reload.h"
+#include "daemon/sdnotify.h"
 #include "daemon/service/service.h"
+
+static const uint64_t second_ns = UINT64_C(1000000000);
 
 enum { EXIT_STOPPED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -27,6 +30,7 @@ struct program {
     struct bp_service *service;
     struct bp_http *http;
     struct bp_metrics metrics;
+    struct bp_sdnotify sdnotify;
 };
 
 /* Signals are taken by the main thread alone, with sigtimedwait: every thread starts with them blocked. */
@@ -41,22 +45,15 @@ static void block_signals(sigset_t *ret)
     signal(SIGXFSZ, SIG_IGN); /* a file's size limit is an error of the write, as a full disk is */
 }
 
-/* The socket that systemd listens on for us, or -1 for none. */
-static int inherit_socket(int *ret, struct bp_err *err)
-{
-    int n = sd_listen_fds(1);
-    *ret = -1;
-    if (n == 0)
-        return 0;
-    if (n != 1 || sd_is_socket_unix(SD_LISTEN_FDS_START, SOCK_STREAM, 1, NULL, 0) <= 0)
-        return bp_fail(err, BP_E_config_invalid, "", "the one socket taken over from systemd is a Unix stream socket");
-    *ret = SD_LISTEN_FDS_START;
-    return fcntl(*ret, F_SETFL, O_NONBLOCK) ? bp_fail(err, BP_E_network_failed, "", "%s", strerror(errno)) : 0;
-}
-
 static bool has_tls(const struct bp_daemon_config *config)
 {
     return *config->tls_key != '\0';
+}
+
+/* Whether a socket may listen beyond loopback. */
+static bool may_serve_anyone(const struct bp_daemon_config *config)
+{
+    return config->may_be_unprotected || (*config->tokens && has_tls(config));
 }
 
 /* Who may do what, before anything is listened on. */
@@ -79,8 +76,13 @@ static int start(struct program *program, const struct bp_daemon_config *config,
         return -1;
     const struct bp_store_options store = {.path = config->database,
                                            .observer = bp_service_store_observer(&program->metrics)};
+    struct bp_sd_listeners listeners;
+    if (bp_sd_listeners(may_serve_anyone(config), &listeners, err))
+        return -1;
+    sd_notifyf(0, "STATUS=Opening %s", config->database);
     if (bp_store_open(&store, &program->store, err))
         return -1;
+    sd_notify(0, "STATUS=Taking up what was accepted before");
     const struct bp_service_options service = {
         .database = config->database,
         .workers = config->workers,
@@ -90,11 +92,9 @@ static int start(struct program *program, const struct bp_daemon_config *config,
     };
     if (bp_service_start(&service, &program->service, err) || bp_service_recover(program->service, err))
         return -1;
-    int unix_listener;
-    if (inherit_socket(&unix_listener, err))
-        return -1;
     const struct bp_http_options http = {
-        .unix_listener = unix_listener,
+        .unix_listener = listeners.local,
+        .tcp_listener = listeners.tcp,
         .listen = (const struct sockaddr *)&config->listen,
         .listen_size = config->listen_size,
         .socket = config->socket,
@@ -125,15 +125,15 @@ static void stop(struct program *program, unsigned seconds)
     bp_tls_release();
 }
 
-static void announce(const struct program *program, const struct bp_daemon_config *config)
+static void announce(struct program *program, const struct bp_daemon_config *config)
 {
-    unsigned port = bp_http_port(program->http);
-    printf("blueprintd ready %s://%s:%u\n", has_tls(config) ? "https" : "http", config->listen_host, port);
+    const char *address = bp_http_address(program->http);
+    printf("blueprintd ready %s://%s\n", has_tls(config) ? "https" : "http", address);
     fflush(stdout);
-    sd_notify(0, "READY=1");
+    bp_sdnotify_ready(&program->sdnotify, program->store, program->service, program->http);
     bp_log(BP_LOG_INFO, "serving",
-           BP_LOG_FIELDS(BP_LOG_TEXT("host", config->listen_host), BP_LOG_UINT("port", port),
-                         BP_LOG_TEXT("database", config->database), BP_LOG_UINT("workers", config->workers)));
+           BP_LOG_FIELDS(BP_LOG_TEXT("address", address), BP_LOG_TEXT("database", config->database),
+                         BP_LOG_UINT("workers", config->workers)));
 }
 
 static void reload(const struct program *program, const struct bp_daemon_config *config)
@@ -144,12 +144,14 @@ static void reload(const struct program *program, const struct bp_daemon_config 
 }
 
 /* Waits for a signal to stop. -1 when the store cannot be trusted any more, which only a new start can mend. */
-static int wait_for_end(const struct program *program, const struct bp_daemon_config *config, const sigset_t *signals)
+static int wait_for_end(struct program *program, const struct bp_daemon_config *config, const sigset_t *signals)
 {
-    for (unsigned seconds = 1;; seconds++) {
-        const struct timespec second = {.tv_sec = 1};
+    uint64_t tick = bp_sdnotify_tick(&program->sdnotify), take_up_at = 0;
+    const struct timespec moment = {.tv_sec = (time_t)(tick / second_ns), .tv_nsec = (long)(tick % second_ns)};
+    for (;;) {
         struct bp_err err = {0};
-        int signal_number = sigtimedwait(signals, NULL, &second);
+        bp_sdnotify_turn(&program->sdnotify);
+        int signal_number = sigtimedwait(signals, NULL, &moment);
         if (signal_number == SIGHUP) {
             reload(program, config);
         } else if (signal_number > 0) {
@@ -160,9 +162,13 @@ static int wait_for_end(const struct program *program, const struct bp_daemon_co
             bp_log_err(BP_LOG_ERROR, "the store failed", &err);
             return -1;
         }
+        if (bp_clock_ns() < take_up_at)
+            continue;
+        take_up_at = bp_clock_ns() + 5 * second_ns;
         err = (struct bp_err){0};
-        if (seconds % 5 == 0 && bp_service_take_up_again(program->service, &err))
+        if (bp_service_take_up_again(program->service, &err))
             bp_log_err(BP_LOG_ERROR, "accepted jobs could not be taken up again", &err);
+        bp_service_tidy_up(program->service);
     }
 }
 
@@ -191,7 +197,7 @@ static int run(int argc, char *const *argv, const struct bp_daemon_config *confi
     }
     announce(&program, config);
     int failed = wait_for_end(&program, config, &signals);
-    sd_notify(0, "STOPPING=1");
+    sd_notify(0, "STOPPING=1\nSTATUS=Stopping");
     stop(&program, config->stop_timeout);
     bp_log(BP_LOG_INFO, "stopped", NULL);
     return failed ? EXIT_FAILED : EXIT_STOPPED;

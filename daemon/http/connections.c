@@ -139,6 +139,14 @@ bool bp_connection_begin(struct bp_connection *connection)
     return may;
 }
 
+void bp_connection_take_long(struct bp_connection *connection, uint64_t n)
+{
+    pthread_mutex_lock(&connection->all->lock);
+    if (!connection->hung_up)
+        connection->deadline = bp_clock_ns() + (BP_DELIVERY_SECONDS + n / BP_FILE_RATE) * second;
+    pthread_mutex_unlock(&connection->all->lock);
+}
+
 void bp_connection_end(struct bp_connection *connection)
 {
     struct bp_connections *all = connection->all;
@@ -314,6 +322,7 @@ static void *watch(void *data)
             enforce_deadlines(connections);
             next_tick = bp_clock_ns() + TICK_MS * (second / 1000);
         }
+        atomic_fetch_add(&connections->turns, 1);
     }
     return NULL;
 }

@@ -25,6 +25,9 @@ enum {
     BP_HUNG_UP_SECONDS = 1,
 };
 
+/* Bytes a second with which a client must take a file at the least. */
+#define BP_FILE_RATE (UINT64_C(256) << 10)
+
 /* Beside libmicrohttpd's own state, what we know of a connection and of the one request on it. The HTTP thread owns it
  * but for what `connections.lock` guards. */
 struct bp_connection {
@@ -65,7 +68,8 @@ struct bp_connections {
     uint64_t body_bytes; /* allocated for bodies; the HTTP thread's */
     bool draining, stopping;
     int epoll, wake_event;
-    int unix_listener; /* -1: none */
+    atomic_uint_fast64_t turns; /* of the watching thread, a few a second */
+    int unix_listener;          /* -1: none */
     pthread_t watcher;
     unsigned receive_seconds, answer_seconds;
     struct bp_service *service;
@@ -90,6 +94,9 @@ void bp_connection_close(struct bp_connection *connection);
 void bp_connection_arriving(struct bp_connection *connection); /* a request has begun to */
 bool bp_connection_begin(struct bp_connection *connection);    /* the request is to be run; false when draining */
 void bp_connection_end(struct bp_connection *connection);      /* it is over, whether it had begun or not */
+
+/* The answer is n bytes long and is given the time for them, at BP_FILE_RATE. */
+void bp_connection_take_long(struct bp_connection *connection, uint64_t n);
 
 /* The route gave no answer: calls `suspend` under the lock, unless the answer came already or the client is gone (then
  * false). */

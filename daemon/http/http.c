@@ -1,7 +1,9 @@
 /* libmicrohttpd, and nothing else of the daemon, lives here. */
 #include "daemon/http/http.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include <microhttpd.h>
 
 #include "daemon/http/connections.h"
+#include "daemon/http/pulse.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/tls.h"
 #include "daemon/log.h"
@@ -40,8 +43,12 @@ struct bp_http {
     struct bp_metrics *metrics;
     bool parts_are_in_place; /* what libmicrohttpd hands out stands in the text that it received */
     int listener;
+    bool inherited;                                         /* the listener: it is not ours alone */
     char socket[sizeof((struct sockaddr_un *)0)->sun_path]; /* to unlink; "" for none */
-    unsigned port;
+    char address[INET6_ADDRSTRLEN + sizeof "[]:65535"];
+    struct bp_pulse pulses[2]; /* of the daemon, and of that of the Unix socket when that is another */
+    size_t n_pulses;
+    uint64_t turned; /* turns of the watching thread when it was last asked */
 };
 
 /* ---- Answers ---- */
@@ -65,6 +72,16 @@ static const char *cache_control(const struct bp_http *http, const struct bp_ans
                                               : "public, max-age=31536000, immutable";
 }
 
+/* It closes the descriptor that it is given. */
+static struct MHD_Response *response_of_file(const struct bp_answer *answer)
+{
+    int fd = fcntl(answer->file, F_DUPFD_CLOEXEC, 0);
+    struct MHD_Response *response = fd < 0 ? NULL : MHD_create_response_from_fd64(answer->n, fd);
+    if (fd >= 0 && !response)
+        close(fd);
+    return response;
+}
+
 /* libmicrohttpd's form of the answer; kept with it. NULL when memory runs out. */
 static struct MHD_Response *response_of(const struct bp_http *http, struct bp_answer *answer)
 {
@@ -73,7 +90,9 @@ static struct MHD_Response *response_of(const struct bp_http *http, struct bp_an
     char retry_after[16] = "";
     if (answer->retry_after)
         snprintf(retry_after, sizeof retry_after, "%u", answer->retry_after);
-    struct MHD_Response *response = MHD_create_response_from_buffer(answer->n, answer->body, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response =
+        answer->has_file ? response_of_file(answer)
+                         : MHD_create_response_from_buffer(answer->n, answer->body, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return NULL;
     if (!add_header(response, "Content-Type", answer->media_type) || !add_header(response, "ETag", answer->etag) ||
@@ -356,11 +375,21 @@ static void on_connection(void *data, struct MHD_Connection *handle, void **cont
     pthread_mutex_unlock(&http->turn);
 }
 
+static bool add_unix_client(struct MHD_Daemon *daemon, int fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    return MHD_add_connection(daemon, fd, (struct sockaddr *)&address, sizeof address) == MHD_YES;
+}
+
 static void on_unix_client(void *data, int fd)
 {
     struct bp_http *http = data;
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    MHD_add_connection(http->unix_daemon, fd, (struct sockaddr *)&address, sizeof address);
+    add_unix_client(http->unix_daemon, fd);
+}
+
+static bool connect_pulse(void *data, int fd)
+{
+    return add_unix_client(data, fd);
 }
 
 static void on_panic(void *data, const char *file, unsigned line, const char *reason)
@@ -389,23 +418,32 @@ static size_t descriptors(void)
     return limit.rlim_cur < FDS_MOST ? (size_t)limit.rlim_cur : FDS_MOST;
 }
 
+/* The address that the listener has, as a URL has it. */
+static void name_address(struct bp_http *http)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t size = sizeof bound;
+    char host[INET6_ADDRSTRLEN] = "";
+    bool is_v6 = getsockname(http->listener, (struct sockaddr *)&bound, &size) == 0 && bound.ss_family == AF_INET6;
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&bound;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&bound;
+    inet_ntop(bound.ss_family, is_v6 ? (const void *)&v6->sin6_addr : (const void *)&v4->sin_addr, host, sizeof host);
+    snprintf(http->address, sizeof http->address, is_v6 ? "[%s]:%u" : "%s:%u", host,
+             ntohs(is_v6 ? v6->sin6_port : v4->sin_port));
+}
+
 static int listen_tcp(struct bp_http *http, const struct bp_http_options *options, struct bp_err *err)
 {
-    struct sockaddr_storage bound;
-    socklen_t size = sizeof bound;
     int fd = socket(options->listen->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return bp_fail(err, BP_E_network_failed, "", "no socket: %s", strerror(errno));
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (bind(fd, options->listen, options->listen_size) || listen(fd, 1024) ||
-        getsockname(fd, (struct sockaddr *)&bound, &size)) {
+    if (bind(fd, options->listen, options->listen_size) || listen(fd, 1024)) {
         bp_fail(err, BP_E_network_failed, "", "the address cannot be listened on: %s", strerror(errno));
         close(fd);
         return -1;
     }
     http->listener = fd;
-    http->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                                   : ((struct sockaddr_in *)&bound)->sin_port);
     return 0;
 }
 
@@ -496,6 +534,16 @@ static int start_daemons(struct bp_http *http, const struct bp_http_options *opt
     return -1;
 }
 
+static void set_up_pulses(struct bp_http *http, bool has_tls)
+{
+    http->n_pulses = http->unix_daemon == http->daemon ? 1 : 2;
+    for (size_t i = 0; i < http->n_pulses; i++)
+        http->pulses[i] = (struct bp_pulse){.connect = connect_pulse,
+                                            .data = i ? http->unix_daemon : http->daemon,
+                                            .is_tls = has_tls && i == 0,
+                                            .fd = -1};
+}
+
 static void stop_daemons(struct bp_http *http)
 {
     if (http->unix_daemon != http->daemon)
@@ -505,6 +553,8 @@ static void stop_daemons(struct bp_http *http)
 
 static void http_free(struct bp_http *http)
 {
+    for (size_t i = 0; i < http->n_pulses; i++)
+        bp_pulse_release(&http->pulses[i]);
     bp_connections_release(&http->connections);
     if (http->listener >= 0)
         close(http->listener);
@@ -527,7 +577,8 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
         return -1;
     }
     pthread_mutex_init(&http->turn, NULL);
-    http->listener = -1;
+    http->listener = options->tcp_listener;
+    http->inherited = options->tcp_listener >= 0;
     http->access = http->connections.access = options->access;
     http->parts_are_in_place = strcmp(MHD_get_version(), "0.9.75") == 0; /* later ones refuse more themselves */
     http->service = http->connections.service = options->service;
@@ -538,24 +589,42 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
     http->connections.accepted = on_unix_client;
     http->connections.accepted_data = http;
     http->connections.unix_listener = options->unix_listener;
-    if (listen_tcp(http, options, err) ||
+    if ((options->tcp_listener < 0 && listen_tcp(http, options, err)) ||
         (options->unix_listener < 0 && *options->socket && listen_unix(http, options->socket, err)) ||
         start_daemons(http, options, n_fds, err)) {
         http_free(http);
         return -1;
     }
     if (bp_connections_start(&http->connections, err)) {
+        MHD_quiesce_daemon(http->daemon); /* or it would shut the listener down, inherited or not */
         stop_daemons(http);
         http_free(http);
         return -1;
     }
+    name_address(http);
+    set_up_pulses(http, options->has_tls);
     *ret = http;
     return 0;
 }
 
-unsigned bp_http_port(const struct bp_http *http)
+const char *bp_http_address(const struct bp_http *http)
 {
-    return http->port;
+    return http->address;
+}
+
+void bp_http_ask(struct bp_http *http)
+{
+    http->turned = atomic_load(&http->connections.turns);
+    for (size_t i = 0; i < http->n_pulses; i++)
+        bp_pulse_ask(&http->pulses[i]);
+}
+
+bool bp_http_has_answered(struct bp_http *http)
+{
+    bool answered = atomic_load(&http->connections.turns) != http->turned;
+    for (size_t i = 0; i < http->n_pulses; i++)
+        answered &= bp_pulse_has_answered(&http->pulses[i]);
+    return answered;
 }
 
 void bp_http_stop(struct bp_http *http, uint64_t deadline_ns)
@@ -563,7 +632,8 @@ void bp_http_stop(struct bp_http *http, uint64_t deadline_ns)
     if (!http)
         return;
     MHD_quiesce_daemon(http->daemon);
-    shutdown(http->listener, SHUT_RDWR); /* who is in the backlog learns now, not at the end */
+    if (!http->inherited)
+        shutdown(http->listener, SHUT_RDWR); /* who is in the backlog learns now, not at the end */
     bp_connections_drain(&http->connections, deadline_ns, grace_ns);
     bp_connections_stop(&http->connections);
     stop_daemons(http);

@@ -17,6 +17,7 @@ struct bp_http_options {
     socklen_t listen_size;
     const char *socket;               /* path of a Unix socket to serve on as well; "" for none */
     int unix_listener;                /* or one that listens already, which is taken over; -1 for none */
+    int tcp_listener;                 /* one that listens already, taken over in place of `listen`; -1 for none */
     unsigned connections;             /* open at a time; 0: as many as descriptors allow */
     unsigned connections_per_address; /* of them from one address; 0: no limit of their own */
     unsigned receive_seconds;         /* for a request to arrive */
@@ -30,8 +31,13 @@ struct bp_http_options {
 /* Serves from now on. Codes: network_failed, out_of_memory, internal. */
 int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, struct bp_err *err);
 
-/* The port it serves on. */
-unsigned bp_http_port(const struct bp_http *http);
+/* The address it serves on, as in a URL: 127.0.0.1:7433, [::1]:7433. */
+const char *bp_http_address(const struct bp_http *http);
+
+/* Asks both threads to turn around once: the epoll thread by a request of our own. Whether both have since. Never
+ * waits for them. One thread. */
+void bp_http_ask(struct bp_http *http);
+bool bp_http_has_answered(struct bp_http *http);
 
 /* Takes no more connections or requests, lets those under way end, answers 503 to who still waits at the deadline (of
  * CLOCK_MONOTONIC), then stops and frees everything. The service must still run. NULL does nothing. */

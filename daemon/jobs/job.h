@@ -29,6 +29,8 @@ struct bp_job {
     enum bp_job_lane lane;
     /* On a worker: moves the state to running (or finds the job cancelled), works, and gives it back to its owner. */
     void (*run)(struct bp_job *job, struct bp_worker *worker);
+    /* Of one that is left in a closed queue, when it is not freed otherwise. */
+    void (*discard)(struct bp_job *job);
     atomic_int state;               /* of enum bp_job_state */
     struct bp_job *next, *previous; /* the queue's */
     bool in_queue;                  /* the queue's */

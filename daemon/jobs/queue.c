@@ -96,12 +96,15 @@ int bp_job_queue_push_first(struct bp_job_queue *queue, struct bp_job *job, stru
     return ret;
 }
 
-struct bp_job *bp_job_queue_pop(struct bp_job_queue *queue)
+struct bp_job *bp_job_queue_pop(struct bp_job_queue *queue, atomic_uint_fast64_t *ret_asked)
 {
     struct bp_job *job = NULL;
     pthread_mutex_lock(&queue->lock);
-    while (!queue->closed && !(job = first_job(queue)))
+    atomic_store(ret_asked, queue->asked);
+    while (!queue->closed && !(job = first_job(queue))) {
         pthread_cond_wait(&queue->not_empty, &queue->lock);
+        atomic_store(ret_asked, queue->asked);
+    }
     if (queue->closed) {
         job = NULL;
     } else {
@@ -110,6 +113,22 @@ struct bp_job *bp_job_queue_pop(struct bp_job_queue *queue)
     }
     pthread_mutex_unlock(&queue->lock);
     return job;
+}
+
+void bp_job_queue_ask(struct bp_job_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    queue->asked++;
+    pthread_cond_broadcast(&queue->not_empty);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+bool bp_job_queue_is_ahead(struct bp_job_queue *queue, const atomic_uint_fast64_t *asked)
+{
+    pthread_mutex_lock(&queue->lock);
+    bool is_ahead = atomic_load(asked) != queue->asked;
+    pthread_mutex_unlock(&queue->lock);
+    return is_ahead;
 }
 
 bool bp_job_queue_take_back(struct bp_job_queue *queue, struct bp_job *job)

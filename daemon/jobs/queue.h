@@ -3,7 +3,9 @@
 #define BP_JOBS_QUEUE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/err.h"
 #include "daemon/jobs/drain.h"
@@ -17,7 +19,8 @@ struct bp_job_queue {
         size_t n;
         struct bp_drain drain;
     } lanes[BP_LANE_N];
-    size_t limit; /* of each lane */
+    size_t limit;   /* of each lane */
+    uint64_t asked; /* how often bp_job_queue_ask was called */
     bool closed;
 };
 
@@ -31,8 +34,14 @@ int bp_job_queue_push(struct bp_job_queue *queue, struct bp_job *job, bool promi
 /* The same for a promised job that is to be the next of its lane. */
 int bp_job_queue_push_first(struct bp_job_queue *queue, struct bp_job *job, struct bp_err *err);
 
-/* Waits for a job; NULL when the queue was closed. */
-struct bp_job *bp_job_queue_pop(struct bp_job_queue *queue);
+/* Waits for a job; NULL when the queue was closed. `ret_asked` is brought up to date at every turn of the wait. */
+struct bp_job *bp_job_queue_pop(struct bp_job_queue *queue, atomic_uint_fast64_t *ret_asked);
+
+/* Wakes everyone who waits for a job, for them to note that they were asked, and how often. */
+void bp_job_queue_ask(struct bp_job_queue *queue);
+
+/* Whether who waits with that `asked` has been asked since and did not note it. */
+bool bp_job_queue_is_ahead(struct bp_job_queue *queue, const atomic_uint_fast64_t *asked);
 
 /* Takes a job back that no worker has taken; false when one has. To cancel: move the state to cancelled, then take the
  * job back; when that fails its worker finds it cancelled and ends it. */

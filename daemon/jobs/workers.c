@@ -3,14 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/metrics.h"
+
 static void *worker_main(void *data)
 {
     struct bp_worker *worker = data;
     struct bp_job *job;
     pthread_setname_np(pthread_self(), "bp-worker");
-    while ((job = bp_job_queue_pop(worker->pool->queue)) != NULL) {
+    while ((job = bp_job_queue_pop(worker->pool->queue, &worker->asked)) != NULL) {
         atomic_fetch_add(&worker->pool->n_busy, 1);
+        bp_worker_progress(worker);
         job->run(job, worker);
+        atomic_store(&worker->since, 0);
         atomic_fetch_sub(&worker->pool->n_busy, 1);
     }
     return NULL;
@@ -44,6 +48,28 @@ int bp_workers_start(struct bp_workers *workers, struct bp_job_queue *queue, siz
             return -1;
         }
     return 0;
+}
+
+void bp_worker_progress(struct bp_worker *worker)
+{
+    atomic_store(&worker->since, bp_clock_ns());
+}
+
+void bp_workers_ask(struct bp_workers *workers)
+{
+    bp_job_queue_ask(workers->queue);
+}
+
+bool bp_workers_get_on(struct bp_workers *workers, uint64_t now_ns)
+{
+    for (size_t i = 0; i < workers->n; i++) {
+        const struct bp_worker *worker = &workers->at[i];
+        uint64_t since = atomic_load(&worker->since);
+        if (since ? now_ns > since && now_ns - since >= BP_STEP_NS
+                  : bp_job_queue_is_ahead(workers->queue, &worker->asked))
+            return false;
+    }
+    return true;
 }
 
 void bp_workers_stop(struct bp_workers *workers)

@@ -1,7 +1,9 @@
 #include "daemon/service/answer.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char standing_body[] =
     "{\"type\":\"urn:blueprint:error:out_of_memory\",\"title\":\"Out of memory\",\"status\":503,"
@@ -58,6 +60,21 @@ struct bp_answer *bp_answer_static(int status, const char *media_type, const voi
     return answer;
 }
 
+struct bp_answer *bp_answer_file(int status, const char *media_type, int file, uint64_t n)
+{
+    int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    if (own < 0)
+        return bp_answer_ref(&standing);
+    struct bp_answer *answer = bp_answer_static(status, media_type, NULL, n);
+    if (bp_answer_is_standing(answer)) {
+        close(own);
+        return answer;
+    }
+    answer->has_file = true;
+    answer->file = own;
+    return answer;
+}
+
 struct bp_answer *bp_answer_not_modified(struct bp_answer *answer)
 {
     if (!answer->not_modified) {
@@ -88,6 +105,8 @@ void bp_answer_unref(struct bp_answer *answer)
         atomic_fetch_sub_explicit(&bytes_alive, answer->n, memory_order_relaxed);
         free(answer->body);
     }
+    if (answer->has_file)
+        close(answer->file);
     bp_answer_unref(answer->not_modified);
     free(answer->link);
     free(answer);

@@ -23,6 +23,8 @@ struct bp_answer {
     char *body;             /* owned, `n` bytes; or static */
     size_t n;
     bool body_is_static;
+    bool has_file; /* the body is the first n bytes of `file`, which is owned, and `body` is NULL */
+    int file;
     bool immutable;                /* the body never changes: it may be cached for ever */
     bool close;                    /* the connection is of no use after it */
     unsigned retry_after;          /* seconds; 0: none */
@@ -38,6 +40,7 @@ struct bp_answer {
 };
 
 #define BP_MEDIA_JSON "application/json"
+#define BP_MEDIA_SQLITE "application/vnd.sqlite3"
 #define BP_MEDIA_PROBLEM "application/problem+json"
 
 /* An answer with one reference, never NULL: when memory runs out it is the standing 503 out_of_memory. Takes over what
@@ -46,6 +49,9 @@ struct bp_answer *bp_answer_new(int status, const char *media_type, struct bp_bu
 
 /* The same for a body that outlives the program. */
 struct bp_answer *bp_answer_static(int status, const char *media_type, const void *body, size_t n);
+
+/* The same for n bytes of a file; the descriptor stays the caller's and another is made of it. */
+struct bp_answer *bp_answer_file(int status, const char *media_type, int file, uint64_t n);
 
 /* True for the standing answer that bp_answer_new gives when memory runs out: nothing may be set in it. */
 bool bp_answer_is_standing(const struct bp_answer *answer);

@@ -90,7 +90,25 @@ void bp_cache_drop(struct bp_cache *cache, const struct bp_digest *digest)
     pthread_mutex_unlock(&cache->lock);
 }
 
-void bp_cache_put(struct bp_cache *cache, const struct bp_digest *digest, struct bp_answer *answer, uint64_t version)
+void bp_cache_forget(struct bp_cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    while (cache->oldest)
+        remove_at(cache, place_of(cache, &cache->oldest->digest));
+    cache->epoch++;
+    pthread_mutex_unlock(&cache->lock);
+}
+
+uint64_t bp_cache_epoch(struct bp_cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    uint64_t epoch = cache->epoch;
+    pthread_mutex_unlock(&cache->lock);
+    return epoch;
+}
+
+void bp_cache_put(struct bp_cache *cache, const struct bp_digest *digest, struct bp_answer *answer, uint64_t version,
+                  uint64_t epoch)
 {
     if (bp_answer_is_standing(answer) || cost_of(answer) > cache->bytes_max / 8)
         return;
@@ -99,6 +117,12 @@ void bp_cache_put(struct bp_cache *cache, const struct bp_digest *digest, struct
         return;
     *entry = (struct bp_cache_entry){.digest = *digest, .answer = bp_answer_ref(answer), .version = version};
     pthread_mutex_lock(&cache->lock);
+    if (epoch != cache->epoch) {
+        pthread_mutex_unlock(&cache->lock);
+        bp_answer_unref(answer);
+        free(entry);
+        return;
+    }
     struct bp_cache_entry **place = place_of(cache, digest);
     if (*place)
         remove_at(cache, place);

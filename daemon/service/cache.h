@@ -15,6 +15,7 @@ struct bp_cache {
     struct bp_cache_entry **buckets;
     struct bp_cache_entry *newest, *oldest;
     size_t n, n_max, n_buckets; /* a power of two */
+    uint64_t epoch;
     uint64_t bytes, bytes_max;
 };
 
@@ -26,7 +27,13 @@ struct bp_answer *bp_cache_get(struct bp_cache *cache, const struct bp_digest *d
 
 /* Keeps a reference of its own, in place of what was there; without memory, or for an answer larger than an eighth of
  * the cache, it keeps nothing. */
-void bp_cache_put(struct bp_cache *cache, const struct bp_digest *digest, struct bp_answer *answer, uint64_t version);
+void bp_cache_put(struct bp_cache *cache, const struct bp_digest *digest, struct bp_answer *answer, uint64_t version,
+                  uint64_t epoch);
+
+/* Drops everything, and takes nothing that was read before: what is put must come with an epoch that bp_cache_epoch
+ * gave before it was read. */
+void bp_cache_forget(struct bp_cache *cache);
+uint64_t bp_cache_epoch(struct bp_cache *cache);
 
 void bp_cache_drop(struct bp_cache *cache, const struct bp_digest *digest);
 

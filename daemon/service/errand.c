@@ -1,12 +1,14 @@
 /* Work that a worker does for one waiter and that is of no use to anybody else. */
 #include <stdlib.h>
 
-#include "daemon/service/internal.h"
+#include "daemon/service/chore.h"
 
 void bp_errand_free(struct bp_errand *errand)
 {
     bp_buf_release(&errand->record);
     bp_buf_release(&errand->body);
+    if (errand->chore)
+        bp_chore_free(errand->chore);
     free(errand);
 }
 
@@ -22,6 +24,11 @@ void bp_errand_finish(struct bp_errand *errand, struct bp_answer *answer)
     else
         bp_answer_unref(answer);
     bp_errand_free(errand);
+}
+
+static void discard(struct bp_job *job)
+{
+    bp_errand_free((struct bp_errand *)(void *)job);
 }
 
 static void run_errand(struct bp_job *job, struct bp_worker *worker)
@@ -47,11 +54,14 @@ struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_er
     if (!copy) {
         struct bp_buf body = errand->body;
         bp_buf_release(&body);
+        if (errand->chore)
+            bp_chore_free(errand->chore);
         return bp_problem_say(BP_E_out_of_memory, "", "no memory for the work");
     }
     *copy = *errand;
     copy->job.lane = BP_LANE_REST;
     copy->job.run = run_errand;
+    copy->job.discard = discard;
     copy->service = service;
     copy->waiter = waiter;
     waiter->errand = copy;

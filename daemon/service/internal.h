@@ -9,16 +9,36 @@
 #include "daemon/service/claims.h"
 #include "daemon/service/service.h"
 
+/* The one backup there is. Its thread and the HTTP thread share it. */
+enum bp_backup_state { BP_BACKUP_NONE, BP_BACKUP_COPYING, BP_BACKUP_VERIFYING, BP_BACKUP_READY, BP_BACKUP_FAILED };
+struct bp_backup {
+    pthread_mutex_t lock; /* a leaf: nothing is taken under it */
+    enum bp_backup_state state;
+    struct bp_digest id;
+    int64_t created_at;
+    uint64_t ended_at; /* CLOCK_MONOTONIC, ns */
+    int fd;            /* of the file, which has no name; -1 */
+    uint64_t bytes;
+    struct bp_digest digest; /* of the file */
+    struct bp_err err;
+    struct bp_store_backup copy; /* what it counts is read without the lock */
+    atomic_bool stop;
+    pthread_t thread;
+    bool has_thread; /* the HTTP thread's */
+};
+
 struct bp_service {
     struct bp_store *store;
     struct bp_metrics *metrics;
     struct bp_job_queue queue;
     struct bp_workers workers;
     struct bp_claims claims;
-    struct bp_cache bodies;         /* digest of a raw body: the 200 of its committed plan */
-    struct bp_cache snapshots;      /* digest: the canonical bytes, checked */
-    atomic_uint_fast64_t n_replays; /* makes their ids differ */
-    atomic_bool left_behind;        /* an accepted job is on disk that no claim stands for */
+    struct bp_cache bodies;    /* digest of a raw body: the 200 of its committed plan */
+    struct bp_cache snapshots; /* digest: the canonical bytes, checked */
+    struct bp_backup backup;
+    struct bp_chore *chores;      /* under way, in no order; under the claims' lock */
+    atomic_uint_fast64_t n_named; /* makes ids differ */
+    atomic_bool left_behind;      /* an accepted job is on disk that no claim stands for */
 
     /* The HTTP thread's: which version of the database files was seen last. */
     char *files[2]; /* the database and its write-ahead log */
@@ -113,7 +133,9 @@ struct bp_errand {
     struct bp_answer *(*run)(struct bp_errand *errand);
     struct bp_digest plan, other;
     char entity[64];
-    struct bp_buf body; /* of a fit request */
+    struct bp_buf body;     /* of a fit request */
+    struct bp_chore *chore; /* to be accepted */
+    struct bp_store_pin pin;
     /* A replay's, until it is stored. */
     enum bp_replay_verdict verdict;
     struct bp_store_unit unit;
@@ -130,6 +152,12 @@ void bp_errand_finish(struct bp_errand *errand, struct bp_answer *answer);
 bool bp_errand_leave(struct bp_service *service, struct bp_waiter *waiter);
 void bp_errand_free(struct bp_errand *errand);
 
+/* ---- replay.c ---- */
+
+/* Derives a stored plan again, stage by stage. -1: its request is none, it cannot be read, or memory ran out. */
+int bp_replay_run(struct bp_service *service, const struct bp_store_plan *plan, struct bp_replay *ret,
+                  struct bp_err *err);
+
 /* ---- snapshots.c ---- */
 
 /* Says in the log and counts that the stored bytes of a snapshot are not those of its digest. */
@@ -140,7 +168,18 @@ struct bp_trace_plan;
 int bp_snapshots_decode(struct bp_service *service, const struct bp_store_plan *plan, struct bp_arena *arena,
                         struct bp_trace_plan *ret, struct bp_err *err);
 
+/* ---- backup.c ---- */
+
+/* Also removes what a backup left that did not end. */
+void bp_backup_init(struct bp_service *service);
+void bp_backup_stop(struct bp_service *service); /* waits for its thread */
+void bp_backup_release(struct bp_service *service);
+
 /* ---- service.c ---- */
+
+/* An id for what has no content of its own to be named after: the digest of the canonical array [of, time in
+ * microseconds, running number]. */
+int bp_service_name(struct bp_service *service, const char *of, int64_t at, struct bp_digest *ret, struct bp_err *err);
 
 /* The body that was written, or the problem: `err` when it is set already, else what the writer finds. */
 struct bp_answer *bp_service_written(struct bp_writer *writer, int status, struct bp_err *err);

@@ -42,13 +42,14 @@ static struct bp_answer *look_up(struct bp_service *service, struct bp_claim *cl
     struct bp_store_plan stored;
     struct bp_err err = {0};
     struct bp_answer *answer = NULL;
+    uint64_t epoch = bp_cache_epoch(&service->bodies);
     if (bp_store_plan_read(service->store, &claim->id, &arena, &stored, &err)) {
         if (err.code != BP_E_not_found)
             answer = bp_problem_of(&err, NULL);
     } else if (stored.state != BP_STORE_FAILED) {
         answer = bp_record_repeat(&stored, waiter->model_extra);
         if (answer->status == 200)
-            bp_cache_put(&service->bodies, &waiter->body, answer, 0);
+            bp_cache_put(&service->bodies, &waiter->body, answer, 0, epoch);
     }
     bp_arena_release(&arena);
     return answer;

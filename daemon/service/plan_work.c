@@ -99,6 +99,7 @@ static struct bp_answer *answer_for(const struct bp_claim *claim, const struct b
 struct stage_clock {
     struct bp_metrics *metrics;
     const struct bp_request *request;
+    struct bp_worker *worker;
     uint64_t since;
 };
 
@@ -118,6 +119,7 @@ static void stage_done(void *data, enum bp_stage stage)
     bp_metrics_observe(clock->metrics, BP_HISTOGRAM_PASS_SECONDS, pass_label(clock->request, stage),
                        now - clock->since);
     clock->since = now;
+    bp_worker_progress(clock->worker);
 }
 
 static const struct bp_store_evidence *evidence_of(struct bp_arena *arena, const struct bp_evidence *evidence, size_t n)
@@ -257,9 +259,11 @@ static int fill_plan(struct bp_claim *claim, struct bp_store_packer *packer, str
     return fill_outcome_text(claim, err);
 }
 
-static int derive(struct bp_claim *claim, struct bp_store_packer *packer, struct bp_err *err)
+static int derive(struct bp_claim *claim, struct bp_worker *worker, struct bp_err *err)
 {
-    struct stage_clock clock = {.metrics = claim->service->metrics, .request = &claim->request, .since = bp_clock_ns()};
+    const struct bp_service_worker *memory = worker->memory;
+    struct stage_clock clock = {
+        .metrics = claim->service->metrics, .request = &claim->request, .worker = worker, .since = bp_clock_ns()};
     const struct bp_pipeline_observer observer = {.stage_done = stage_done, .data = &clock};
     struct bp_plan_result *result = claim->result = calloc(1, sizeof *claim->result);
     if (!result)
@@ -267,7 +271,7 @@ static int derive(struct bp_claim *claim, struct bp_store_packer *packer, struct
     if (bp_pipeline_run(&claim->request, &observer, &claim->arena, &result->outcome, err))
         return -1;
     result->has_outcome = true;
-    if (fill_plan(claim, packer, err))
+    if (fill_plan(claim, memory->packer, err))
         return -1;
     bp_outcome_release(&result->outcome);
     bp_arena_release(&claim->arena);
@@ -403,14 +407,13 @@ static void count_attempt(struct bp_claim *claim)
 static void run_plan(struct bp_job *job, struct bp_worker *worker)
 {
     struct bp_claim *claim = (struct bp_claim *)(void *)job;
-    struct bp_service_worker *memory = worker->memory;
     struct bp_err err = {0};
     if (claim->is_durable && !claim->attempt_counted) {
         if (bp_claims_begin(&claim->service->claims, claim, BEGUN_PER_WORKER * worker->pool->n))
             count_attempt(claim);
     } else if (!bp_job_move(job, BP_JOB_RUNNING)) {
         bp_claims_discard(&claim->service->claims, claim);
-    } else if (derive(claim, memory->packer, &err)) {
+    } else if (derive(claim, worker, &err)) {
         fail(claim, &err);
     } else if (!bp_job_move(job, BP_JOB_COMMITTING)) {
         bp_claims_discard(&claim->service->claims, claim);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
-#include "daemon/service/internal.h"
+#include "daemon/service/chore.h"
 
 /* How often a job may begin to run. */
 enum { ATTEMPTS_MAX = 2, PAGE = 64 };
@@ -115,8 +115,11 @@ static int take_up(struct bp_service *service, const struct bp_store_job *job, u
     struct bp_claim_view view;
     if (bp_claims_view(&service->claims, &job->id, &view))
         return 0; /* it is in hand */
-    if (strcmp(job->kind, "plan") != 0)
-        return give_up(service, &job->id, "its kind is not known", err);
+    if (strcmp(job->kind, "plan") != 0) {
+        bool known;
+        int result = bp_chore_take_up(service, job, ATTEMPTS_MAX, &known, ret_taken, err);
+        return result < 0 || known ? result : give_up(service, &job->id, "what it asks for is not known", err);
+    }
     if (bp_service_job_request(job, &arena, &request, &wrong) || bp_pipeline_plan_id(&request, &id, &wrong)) {
         bp_arena_release(&arena);
         return wrong.code == BP_E_out_of_memory ? bp_fail(err, wrong.code, "", "%s", wrong.message)

@@ -109,8 +109,8 @@ static int read_stored(struct bp_service *service, const struct bp_store_plan *p
     return 0;
 }
 
-static int replay_plan(struct bp_service *service, const struct bp_store_plan *plan, struct bp_replay *ret,
-                       struct bp_err *err)
+int bp_replay_run(struct bp_service *service, const struct bp_store_plan *plan, struct bp_replay *ret,
+                  struct bp_err *err)
 {
     struct bp_buf bytes[BP_STAGE_N] = {{0}};
     struct bp_stored_snapshot stored[BP_STAGE_N] = {{0}};
@@ -124,18 +124,9 @@ static int replay_plan(struct bp_service *service, const struct bp_store_plan *p
 
 static int name_replay(struct bp_service *service, struct bp_store_replay *replay, struct bp_err *err)
 {
-    struct bp_buf text = {0};
-    struct bp_writer writer = {.out = &text};
-    bp_writer_array(&writer);
-    bp_writer_digest(&writer, &replay->plan);
-    bp_writer_uint(&writer, (uint64_t)replay->created_at);
-    bp_writer_uint(&writer, atomic_fetch_add(&service->n_replays, 1));
-    bp_writer_end(&writer);
-    int failed = bp_writer_finish(&writer, err);
-    if (!failed)
-        bp_digest_of(text.data, text.len, &replay->id);
-    bp_buf_release(&text);
-    return failed;
+    char plan[BP_DIGEST_TEXT];
+    bp_digest_format(&replay->plan, plan);
+    return bp_service_name(service, plan, replay->created_at, &replay->id, err);
 }
 
 static struct bp_answer *replay_created(const struct bp_store_replay *replay)
@@ -152,11 +143,26 @@ static struct bp_answer *replay_created(const struct bp_store_replay *replay)
     return answer;
 }
 
+/* A replay that breaks the store's rules is one of a plan that was collected while it was derived again. */
+static bool plan_is_gone(struct bp_errand *errand, const struct bp_err *err, struct bp_err *ret)
+{
+    struct bp_arena arena = {0};
+    struct bp_store_plan plan;
+    bool gone = err->code == BP_E_internal &&
+                bp_store_plan_read(errand->service->store, &errand->plan, &arena, &plan, ret) < 0 &&
+                ret->code == BP_E_not_found;
+    bp_arena_release(&arena);
+    return gone;
+}
+
 /* On the writer. */
 static void replay_stored(struct bp_store_unit *unit, const struct bp_err *err)
 {
     struct bp_errand *errand = unit->data;
-    if (err)
+    struct bp_err gone = {0};
+    if (err && plan_is_gone(errand, err, &gone))
+        err = &gone;
+    else if (err)
         bp_log_err(BP_LOG_ERROR, "a replay could not be stored", err);
     bp_errand_finish(errand, err ? bp_problem_of(err, NULL) : replay_created(&errand->replay));
 }
@@ -170,7 +176,7 @@ static int run(struct bp_errand *errand, struct bp_err *err)
     if (!failed && plan.n_snapshots == 0)
         failed = bp_fail(err, BP_E_conflict, "", "the plan has no snapshots to compare with");
     if (!failed)
-        failed = replay_plan(errand->service, &plan, &replay, err);
+        failed = bp_replay_run(errand->service, &plan, &replay, err);
     for (size_t i = 0; !failed && i < replay.n_stages; i++)
         if (replay.stages[i].corrupt)
             bp_snapshot_report_corrupt(errand->service, &replay.stages[i].expected);

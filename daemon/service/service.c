@@ -56,12 +56,14 @@ void bp_service_free(struct bp_service *service)
     if (!service)
         return;
     for (struct bp_job *job; (job = bp_job_queue_drain(&service->queue)) != NULL;)
-        if (job->lane == BP_LANE_REST)
-            bp_errand_free((struct bp_errand *)(void *)job); /* a plan's job is freed with its claim */
+        if (job->discard)
+            job->discard(job); /* a plan's job is freed with its claim */
     bp_claims_release(&service->claims);
     bp_cache_release(&service->bodies);
     bp_cache_release(&service->snapshots);
     bp_job_queue_release(&service->queue);
+    if (service->files[1])
+        bp_backup_release(service);
     free(service->files[0]);
     free(service->files[1]);
     free(service);
@@ -86,8 +88,12 @@ int bp_service_start(const struct bp_service_options *options, struct bp_service
     }
     bp_claims_init(&service->claims);
     bp_job_queue_init(&service->queue, options->queue);
-    if (name_files(service, options->database, err) ||
-        bp_workers_start(&service->workers, &service->queue, options->workers, worker_memory_new, worker_memory_free,
+    if (name_files(service, options->database, err)) {
+        bp_service_free(service);
+        return -1;
+    }
+    bp_backup_init(service);
+    if (bp_workers_start(&service->workers, &service->queue, options->workers, worker_memory_new, worker_memory_free,
                          err)) {
         bp_service_free(service);
         return -1;
@@ -109,6 +115,7 @@ void bp_service_stop(struct bp_service *service)
         return;
     bp_job_queue_close(&service->queue);
     bp_workers_stop(&service->workers);
+    bp_backup_stop(service);
 }
 
 bool bp_service_leave(struct bp_service *service, struct bp_waiter *waiter)
@@ -124,6 +131,22 @@ bool bp_service_leave(struct bp_service *service, struct bp_waiter *waiter)
         waiter->model_extra = NULL;
     }
     return left;
+}
+
+int bp_service_name(struct bp_service *service, const char *of, int64_t at, struct bp_digest *ret, struct bp_err *err)
+{
+    struct bp_buf text = {0};
+    struct bp_writer writer = {.out = &text};
+    bp_writer_array(&writer);
+    bp_writer_string(&writer, of);
+    bp_writer_uint(&writer, (uint64_t)at);
+    bp_writer_uint(&writer, atomic_fetch_add(&service->n_named, 1));
+    bp_writer_end(&writer);
+    int failed = bp_writer_finish(&writer, err);
+    if (!failed)
+        bp_digest_of(text.data, text.len, ret);
+    bp_buf_release(&text);
+    return failed;
 }
 
 /* ---- Bodies ---- */
@@ -214,6 +237,16 @@ struct bp_answer *bp_service_ready(struct bp_service *service)
         return bp_service_come_again(service, BP_LANE_PLANS,
                                      bp_problem_say(BP_E_queue_full, "", "no more plans can wait"));
     return bp_answer_static(200, BP_MEDIA_JSON, body, sizeof body - 1);
+}
+
+void bp_service_ask(struct bp_service *service)
+{
+    bp_workers_ask(&service->workers);
+}
+
+bool bp_service_gets_on(struct bp_service *service, uint64_t now_ns)
+{
+    return bp_workers_get_on(&service->workers, now_ns);
 }
 
 void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N])

@@ -99,6 +99,33 @@ struct bp_answer *bp_service_snapshot_get(struct bp_service *service, const char
 struct bp_answer *bp_service_lineage(struct bp_service *service, const char *digest, enum bp_store_direction direction,
                                      size_t limit, const char *cursor, char ret_next[BP_STORE_CURSOR_TEXT]);
 
+/* ---- For who operates it ---- */
+
+/* One backup at a time: begins to make one unless that is under way, how it stands, its bytes once it is verified, and
+ * the end of it. */
+struct bp_answer *bp_service_backup_create(struct bp_service *service);
+struct bp_answer *bp_service_backup_get(struct bp_service *service, const char *id);
+struct bp_answer *bp_service_backup_file(struct bp_service *service, const char *id);
+struct bp_answer *bp_service_backup_drop(struct bp_service *service, const char *id);
+
+/* Collections of old plans, of a POST's body {"older_than_seconds", "dry_run"}; and pins, which keep plans. */
+struct bp_answer *bp_service_collection_create(struct bp_service *service, const char *body, size_t n,
+                                               struct bp_waiter *waiter);
+struct bp_answer *bp_service_collection_get(struct bp_service *service, const char *id);
+struct bp_answer *bp_service_pin(struct bp_service *service, const char *plan, bool remove, struct bp_waiter *waiter);
+struct bp_answer *bp_service_pin_list(struct bp_service *service, size_t limit, const char *cursor,
+                                      char ret_next[BP_STORE_CURSOR_TEXT]);
+
+/* Replays of the history, of a POST's body {"since"}; and the plans that did not come out as they are stored. */
+struct bp_answer *bp_service_history_create(struct bp_service *service, const char *body, size_t n,
+                                            struct bp_waiter *waiter);
+struct bp_answer *bp_service_history_get(struct bp_service *service, const char *id);
+struct bp_answer *bp_service_divergences(struct bp_service *service, const char *id, size_t limit, const char *cursor,
+                                         char ret_next[BP_STORE_CURSOR_TEXT]);
+
+/* Forgets the backup that nobody took in time. Main thread, every now and then. */
+void bp_service_tidy_up(struct bp_service *service);
+
 /* ---- What is built in ---- */
 
 struct bp_answer *bp_service_pass_list(void);
@@ -113,6 +140,10 @@ struct bp_answer *bp_service_ready(struct bp_service *service);
 
 /* What the store tells of its commits and checkpoints goes into the metrics. */
 struct bp_store_observer bp_service_store_observer(struct bp_metrics *metrics);
+
+/* Asks the workers to turn around once; whether every one gets on, as daemon/jobs/workers.h says. */
+void bp_service_ask(struct bp_service *service);
+bool bp_service_gets_on(struct bp_service *service, uint64_t now_ns);
 
 /* Fills in the samples the service knows of and leaves the others. */
 void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N]);

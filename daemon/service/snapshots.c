@@ -42,6 +42,7 @@ static struct bp_answer *read_snapshot(struct bp_service *service, const struct 
 {
     struct bp_buf bytes = {0};
     struct bp_err err = {0};
+    uint64_t epoch = bp_cache_epoch(&service->snapshots);
     if (bp_store_snapshot_read(service->store, digest, &bytes, &err)) {
         if (err.code == BP_E_snapshot_corrupt)
             bp_snapshot_report_corrupt(service, digest);
@@ -56,7 +57,7 @@ static struct bp_answer *read_snapshot(struct bp_service *service, const struct 
     bp_digest_format(digest, text);
     snprintf(answer->etag, sizeof answer->etag, "\"%s\"", text);
     answer->immutable = true;
-    bp_cache_put(&service->snapshots, digest, answer, version);
+    bp_cache_put(&service->snapshots, digest, answer, version, epoch);
     return answer;
 }
 

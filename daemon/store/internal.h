@@ -41,6 +41,26 @@ struct bp_store_counts {
  * stands for what the schema cannot express. */
 int bp_store_write_unit(struct bp_db *db, struct bp_store_unit *unit, struct bp_store_counts *counts);
 
+/* ---- collect.c ---- */
+
+/* What came of taking plans out, beside `counts`. */
+struct bp_store_taken {
+    uint64_t plans, snapshots, derivations, replays, jobs, bytes;
+};
+
+/* Deletes a plan and of what it has what no other plan needs, but for its replays and jobs. SQLite's code. */
+int bp_store_take_apart(struct bp_db *db, int64_t plan, struct bp_store_counts *counts, struct bp_store_taken *taken);
+
+/* Parts of a unit, within the open transaction. SQLite's code. */
+int bp_store_write_pin(struct bp_db *db, struct bp_store_pin *pin);
+int bp_store_write_collection(struct bp_db *db, struct bp_store_collection *collection, struct bp_store_counts *counts);
+int bp_store_write_progress(struct bp_db *db, const struct bp_store_progress *progress);
+
+/* A place as a job's row has it. */
+enum { BP_STORE_PLACE_TEXT = 48 };
+void bp_store_place_write(const struct bp_store_place *place, char ret[BP_STORE_PLACE_TEXT]);
+struct bp_store_place bp_store_place_read(const char *text); /* the beginning, when it is none */
+
 /* ---- writer.c ---- */
 
 struct bp_store_writer {
@@ -55,6 +75,7 @@ struct bp_store_writer {
     pthread_cond_t queue_more;
     struct bp_store_unit *head, **tail; /* under queue_lock, with all to `stopping` */
     uint64_t queued;
+    uint64_t asked, answered; /* to turn around */
     bool stopping;
 
     pthread_mutex_t counts_lock;

@@ -56,7 +56,8 @@ int bp_store_find(struct bp_store *store, enum bp_store_kind kind, const char *t
 {
     static const enum bp_sql finds[] = {[BP_STORE_PLANS] = BP_SQL_FIND_PLAN,
                                         [BP_STORE_SNAPSHOTS] = BP_SQL_FIND_SNAPSHOT,
-                                        [BP_STORE_REPLAYS] = BP_SQL_FIND_REPLAY};
+                                        [BP_STORE_REPLAYS] = BP_SQL_FIND_REPLAY,
+                                        [BP_STORE_JOBS] = BP_SQL_FIND_JOB};
     struct range range;
     if (read_range(text, &range, err) < 0)
         return -1;
@@ -247,6 +248,7 @@ static struct bp_store_job job_row(struct bp_query *query)
         .has_superseded_by = sqlite3_column_type(query->stmt, 7) != SQLITE_NULL,
         .passes = bp_row_text(query, 8),
         .request = bp_row_text(query, 9),
+        .place = bp_store_place_read(bp_row_string(query, 10)),
     };
     if (job.has_superseded_by)
         job.superseded_by = bp_row_digest(query, 7);

@@ -183,3 +183,62 @@ void bp_time_format(int64_t microseconds, char text[BP_TIME_TEXT])
              (unsigned)(utc.tm_mon + 1) % 100, (unsigned)utc.tm_mday % 100, (unsigned)utc.tm_hour % 100,
              (unsigned)utc.tm_min % 100, (unsigned)utc.tm_sec % 100, (unsigned)fraction % 1000000);
 }
+
+/* n digits at `*at`, which moves past them; -1 when there are fewer. */
+static int digits(const char **at, int n)
+{
+    int value = 0;
+    for (; n > 0; n--, ++*at) {
+        if (**at < '0' || **at > '9')
+            return -1;
+        value = value * 10 + (**at - '0');
+    }
+    return value;
+}
+
+static bool takes(const char **at, char c)
+{
+    bool there = **at == c;
+    *at += there;
+    return there;
+}
+
+/* Whether timegm left it as it was: the 31st of April becomes the 1st of May. */
+static bool is_normal(const struct tm *given, const struct tm *made)
+{
+    return given->tm_mday == made->tm_mday && given->tm_mon == made->tm_mon && given->tm_hour == made->tm_hour &&
+           given->tm_min == made->tm_min && given->tm_sec == made->tm_sec;
+}
+
+bool bp_time_parse(const char *text, int64_t *ret)
+{
+    struct tm utc = {.tm_mday = 1};
+    int year = digits(&text, 4), month = takes(&text, '-') ? digits(&text, 2) : -1;
+    int64_t fraction = 0, unit = 1000000;
+    utc.tm_year = year - 1900;
+    utc.tm_mon = month - 1;
+    utc.tm_mday = takes(&text, '-') ? digits(&text, 2) : -1;
+    if (year < 0 || month < 0 || utc.tm_mday < 0)
+        return false;
+    if (takes(&text, 'T')) {
+        utc.tm_hour = digits(&text, 2);
+        utc.tm_min = takes(&text, ':') ? digits(&text, 2) : -1;
+        utc.tm_sec = takes(&text, ':') ? digits(&text, 2) : -1;
+        if (utc.tm_hour < 0 || utc.tm_min < 0 || utc.tm_sec < 0)
+            return false;
+        if (takes(&text, '.')) {
+            if (*text < '0' || *text > '9')
+                return false;
+            for (; *text >= '0' && *text <= '9'; text++)
+                fraction += (unit /= 10) * (*text - '0');
+        }
+        if (!takes(&text, 'Z'))
+            return false;
+    }
+    struct tm made = utc;
+    time_t seconds = timegm(&made);
+    if (*text || !is_normal(&utc, &made))
+        return false;
+    *ret = (int64_t)seconds * 1000000 + fraction;
+    return true;
+}

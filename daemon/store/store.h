@@ -6,9 +6,9 @@
  * read-only connections, each call under a deadline.
  *
  * Threads. bp_store_open and bp_store_close: one thread, nothing else running on the store. bp_store_submit, every
- * read, bp_store_ready and bp_store_stats: any thread, at any time in between, completion callbacks included.
- * Packers: one thread each. The rest is pure. Locks, of which no thread ever holds two: the writer's queue, the pool
- * of readers, the counters. No lock is held while a callback runs or while SQLite works.
+ * read, bp_store_ready, bp_store_stats, bp_store_ask and bp_store_has_answered: any thread, at any time in between,
+ * completion callbacks included. Packers: one thread each. The rest is pure. Locks, of which no thread ever holds two:
+ * the writer's queue, the pool of readers, the counters. No lock is held while a callback runs or while SQLite works.
  *
  * Times are microseconds since 1970-01-01T00:00:00Z and come from the caller. Texts read back are NUL-terminated
  * besides having a length.
@@ -64,6 +64,12 @@ void bp_store_close(struct bp_store *store);
  * write or sync after which the connection is not to be trusted: stays so until the process starts again). Costs two
  * atomic loads. A disk that is full fails the units that did not fit, no more. */
 int bp_store_ready(const struct bp_store *store, struct bp_err *err);
+
+/* Asks the writer to turn around once, which it does between groups. Never waits for it. */
+void bp_store_ask(struct bp_store *store);
+
+/* Whether it has since it was last asked. */
+bool bp_store_has_answered(struct bp_store *store);
 
 enum bp_store_plan_state { BP_STORE_COMMITTED, BP_STORE_REJECTED, BP_STORE_FAILED, BP_STORE_PLAN_STATE_N };
 extern const char *const bp_store_plan_state_names[]; /* "committed", "rejected", "failed"; NULL-terminated */
@@ -128,6 +134,11 @@ int bp_store_backup(struct bp_store *store, const char *to, struct bp_store_back
 struct bp_store_text {
     const char *at; /* NULL: absent */
     size_t n;
+};
+
+/* A place among the finished plans in the order in which they finished. All zero: before the first. */
+struct bp_store_place {
+    int64_t committed_at, seq;
 };
 
 struct bp_store_evidence {
@@ -198,7 +209,8 @@ struct bp_store_job {
     int64_t updated_at;
     bool has_superseded_by;
     struct bp_digest superseded_by;
-    int64_t seq; /* order of acceptance */
+    int64_t seq;                 /* order of acceptance */
+    struct bp_store_place place; /* where it has come to among the plans */
 };
 
 /* A step of a job. To `running` counts an attempt, so commit it before the work begins. */
@@ -209,10 +221,61 @@ struct bp_store_job_change {
     int64_t at;
 };
 
+/* What a job has counted: a name and how much is added to it. */
+struct bp_store_tally {
+    const char *name;
+    uint64_t n;
+};
+
+/* A plan that does not come out as it is stored, where that begins ("" and 0 for no pass), and which checks tell of it.
+ */
+struct bp_store_divergence {
+    struct bp_digest plan;
+    const char *pass;
+    unsigned revision, current_revision; /* 0: there is none now */
+    const char *const *checks;
+    size_t n_checks;
+    struct bp_store_text record; /* JSON */
+};
+
+/* How far a job has come since the last time. The attempt that came so far counts as its first. */
+struct bp_store_progress {
+    struct bp_digest job;
+    int64_t at;
+    struct bp_store_place place;
+    const struct bp_store_tally *tallies;
+    size_t n_tallies;
+    const struct bp_store_divergence *divergences;
+    size_t n_divergences;
+};
+
+/* Takes finished plans out of the store, oldest first, and what no other plan needs: their derivations with evidence
+ * and edges, their snapshots, replays and jobs. Then the ended jobs of other kinds than "plan", with what they found.
+ * Plans that are pinned stay. As many as `budget_ns` allows, one at the least. Adds to the tallies of `job`: plans,
+ * snapshots, derivations, replays, jobs, and bytes, which the snapshots took. */
+struct bp_store_collection {
+    struct bp_digest job;
+    int64_t at;
+    int64_t before; /* plans that finished, and jobs that ended, before that time */
+    int64_t budget_ns;
+    struct bp_store_place place; /* where to go on; then where it has come to */
+    uint64_t plans;              /* set by the store: how many went */
+    bool ended;                  /* set by the store: nothing is left to take */
+};
+
+/* Keeps a plan from every collection, or lets it go. */
+struct bp_store_pin {
+    struct bp_digest plan;
+    bool remove;
+    int64_t at;   /* when it was pinned; set by the store when it was before */
+    bool missing; /* set by the store: there is no such plan, or no such pin to remove */
+};
+
 /* ---- Writing ---- */
 
-/* What is committed together or not at all, in this order: accept, plan, replay, change. The parts that are NULL are
- * not there. All that a unit points at, and the unit, stay the caller's and must live, unchanged, until `done` ran.
+/* What is committed together or not at all, in this order: accept, plan, replay, pin, collection, progress, change. The
+ * parts that are NULL are not there. All that a unit points at, and the unit, stay the caller's and must live,
+ * unchanged, until `done` ran.
  *
  * accept: a job of this id that is queued or running is left alone (`existed`); one that ended is accepted anew.
  * plan:   a plan of this id that is committed or rejected is left alone (`existed`); a failed one is replaced.
@@ -221,6 +284,9 @@ struct bp_store_unit {
     const struct bp_store_job *accept;
     const struct bp_store_plan *plan;
     const struct bp_store_replay *replay;
+    struct bp_store_pin *pin;
+    struct bp_store_collection *collection;
+    const struct bp_store_progress *progress;
     const struct bp_store_job_change *change;
     /* Called once, on the writer thread, after COMMIT returned (`err` NULL: the rows are on disk and every read that
      * begins now sees them), or when the unit was not written: storage_failed, out_of_memory, or internal (the unit
@@ -256,7 +322,7 @@ int bp_store_unpack(struct bp_store_packer *packer, const void *packed, size_t n
  * Memory of what is read comes from `arena`. Every read can also fail with deadline_exceeded, storage_failed and
  * out_of_memory. */
 
-enum bp_store_kind { BP_STORE_PLANS, BP_STORE_SNAPSHOTS, BP_STORE_REPLAYS };
+enum bp_store_kind { BP_STORE_PLANS, BP_STORE_SNAPSHOTS, BP_STORE_REPLAYS, BP_STORE_JOBS };
 
 #define BP_STORE_CANDIDATES_MAX 8
 struct bp_store_candidates {
@@ -267,7 +333,8 @@ struct bp_store_candidates {
 
 /* The id that `text` names: "sha256:" (or not) and 8 to 64 lower-case hex digits. All 64 digits are taken as they are,
  * without a look at the store: the read that follows says not_found. Plans are looked for among finished ones and
- * jobs of kind "plan". Codes: invalid_id, not_found, ambiguous_prefix (only then `ret_candidates` is filled). */
+ * jobs of kind "plan"; jobs among those of other kinds. Codes: invalid_id, not_found, ambiguous_prefix (only then
+ * `ret_candidates` is filled). */
 int bp_store_find(struct bp_store *store, enum bp_store_kind kind, const char *text, struct bp_digest *ret,
                   struct bp_store_candidates *ret_candidates, struct bp_err *err);
 
@@ -357,10 +424,6 @@ struct bp_store_job_page {
 int bp_store_jobs_unfinished(struct bp_store *store, int64_t after, size_t limit, struct bp_arena *arena,
                              struct bp_store_job_page *ret, struct bp_err *err);
 
-/* A place among the finished plans in the order in which they finished. All zero: before the first. */
-struct bp_store_place {
-    int64_t committed_at, seq;
-};
 struct bp_store_plan_name {
     struct bp_store_place place;
     struct bp_digest id;
@@ -371,6 +434,57 @@ int bp_store_plans_after(struct bp_store *store, const struct bp_store_place *af
                          struct bp_arena *arena, const struct bp_store_plan_name **ret, size_t *ret_n,
                          struct bp_err *err);
 
+/* How many plans finished at or after `from` and before `until`. An index is counted through. */
+int bp_store_plans_count(struct bp_store *store, int64_t from, int64_t until, uint64_t *ret, struct bp_err *err);
+
+/* What a collection of this plan would take: of snapshots and derivations those that no plan needs that stays, counted
+ * with the first of the plans that share them. `takes` is false for one that is pinned or gone. */
+struct bp_store_takings {
+    bool takes;
+    uint64_t snapshots, derivations, replays, bytes;
+};
+int bp_store_plan_takings(struct bp_store *store, const struct bp_store_plan_name *plan, int64_t before,
+                          struct bp_store_takings *ret, struct bp_err *err);
+
+/* What a job has counted so far, by name. */
+struct bp_store_tally_page {
+    const struct bp_store_tally *tallies;
+    size_t n;
+};
+int bp_store_tallies(struct bp_store *store, int64_t job_seq, struct bp_arena *arena, struct bp_store_tally_page *ret,
+                     struct bp_err *err);
+
+/* The divergences that a job found, in the order in which it did. */
+struct bp_store_divergence_page {
+    const struct bp_store_text *records;
+    size_t n;
+    char next[BP_STORE_CURSOR_TEXT];
+};
+int bp_store_divergences(struct bp_store *store, int64_t job_seq, size_t limit, const char *cursor,
+                         struct bp_arena *arena, struct bp_store_divergence_page *ret, struct bp_err *err);
+
+/* The same counted by where they begin and what check tells of them, the largest group first: at most `limit`. */
+struct bp_store_group {
+    const char *pass, *check;
+    unsigned revision, current_revision;
+    uint64_t plans;
+};
+struct bp_store_group_page {
+    const struct bp_store_group *groups;
+    size_t n;
+};
+int bp_store_groups(struct bp_store *store, int64_t job_seq, size_t limit, struct bp_arena *arena,
+                    struct bp_store_group_page *ret, struct bp_err *err);
+
+/* Pins, last one first. */
+struct bp_store_pin_page {
+    const struct bp_store_pin *pins;
+    size_t n;
+    char next[BP_STORE_CURSOR_TEXT];
+};
+int bp_store_pin_list(struct bp_store *store, size_t limit, const char *cursor, struct bp_arena *arena,
+                      struct bp_store_pin_page *ret, struct bp_err *err);
+
 /* ---- Times ---- */
 
 /* "2026-01-31T23:59:59.000001Z" and a NUL. */
@@ -378,5 +492,9 @@ int bp_store_plans_after(struct bp_store *store, const struct bp_store_place *af
 
 /* RFC 3339, UTC, six digits of fraction; years 0 to 9999, a time outside is clamped. */
 void bp_time_format(int64_t microseconds, char text[BP_TIME_TEXT]);
+
+/* The reverse of what it gives, with any number of digits of fraction or none; or a date alone, for its first moment.
+ */
+bool bp_time_parse(const char *text, int64_t *ret);
 
 #endif

@@ -180,23 +180,16 @@ static int put_plan(struct plan_write *write)
     return bp_query_run(&query);
 }
 
-static int drop(struct bp_db *db, enum bp_sql sql, int64_t seq)
-{
-    struct bp_query query = bp_query_of(db, sql, NULL);
-    bp_bind_int(&query, seq);
-    return bp_query_run(&query);
-}
-
 /* Makes room for another try at a plan that failed. SQLITE_CONSTRAINT when the stored one did not fail. */
 static int drop_failed_plan(struct plan_write *write)
 {
     int64_t seq;
+    struct bp_store_taken taken = {0};
     struct bp_query find = bp_query_of(write->db, BP_SQL_FAILED_PLAN, NULL);
     bp_bind_digest(&find, &write->plan->id);
     int rc = run_for_seq(&find, &seq);
-    static const enum bp_sql drops[] = {BP_SQL_DROP_PLAN_SNAPSHOTS, BP_SQL_DROP_PLAN_DERIVATIONS, BP_SQL_DROP_PLAN};
-    for (size_t i = 0; rc == SQLITE_OK && i < sizeof drops / sizeof *drops; i++)
-        rc = drop(write->db, drops[i], seq);
+    if (rc == SQLITE_OK)
+        rc = bp_store_take_apart(write->db, seq, write->counts, &taken);
     if (rc == SQLITE_OK)
         write->counts->plans[BP_STORE_FAILED]--;
     return rc;
@@ -300,6 +293,12 @@ int bp_store_write_unit(struct bp_db *db, struct bp_store_unit *unit, struct bp_
         rc = write_plan(db, unit->plan, counts, &unit->existed);
     if (rc == SQLITE_OK && unit->replay)
         rc = write_replay(db, unit->replay, counts);
+    if (rc == SQLITE_OK && unit->pin)
+        rc = bp_store_write_pin(db, unit->pin);
+    if (rc == SQLITE_OK && unit->collection)
+        rc = bp_store_write_collection(db, unit->collection, counts);
+    if (rc == SQLITE_OK && unit->progress)
+        rc = bp_store_write_progress(db, unit->progress);
     if (rc == SQLITE_OK && unit->change)
         rc = step_job(db, unit->change, counts);
     return rc;

@@ -238,9 +238,12 @@ static bool next_group(struct bp_store_writer *writer, struct bp_store_unit **re
     struct timespec until = retry_time();
     int waited = 0;
     pthread_mutex_lock(&writer->queue_lock);
-    while (!writer->head && !writer->stopping && waited != ETIMEDOUT)
+    writer->answered = writer->asked;
+    while (!writer->head && !writer->stopping && waited != ETIMEDOUT) {
         waited = late ? pthread_cond_timedwait(&writer->queue_more, &writer->queue_lock, &until)
                       : pthread_cond_wait(&writer->queue_more, &writer->queue_lock);
+        writer->answered = writer->asked;
+    }
     *ret = cut_group(writer);
     bool more = *ret || !writer->stopping;
     pthread_mutex_unlock(&writer->queue_lock);
@@ -251,6 +254,7 @@ static void *writer_main(void *data)
 {
     struct bp_store_writer *writer = data;
     struct bp_store_unit *group;
+    pthread_setname_np(pthread_self(), "bp-writer");
     while (next_group(writer, &group)) {
         if (group)
             commit_group(writer, group);
@@ -318,4 +322,22 @@ void bp_store_submit(struct bp_store *store, struct bp_store_unit *unit)
     writer->queued++;
     pthread_cond_signal(&writer->queue_more);
     pthread_mutex_unlock(&writer->queue_lock);
+}
+
+void bp_store_ask(struct bp_store *store)
+{
+    struct bp_store_writer *writer = &store->writer;
+    pthread_mutex_lock(&writer->queue_lock);
+    writer->asked++;
+    pthread_cond_signal(&writer->queue_more);
+    pthread_mutex_unlock(&writer->queue_lock);
+}
+
+bool bp_store_has_answered(struct bp_store *store)
+{
+    struct bp_store_writer *writer = &store->writer;
+    pthread_mutex_lock(&writer->queue_lock);
+    bool has_answered = writer->answered == writer->asked;
+    pthread_mutex_unlock(&writer->queue_lock);
+    return has_answered;
 }

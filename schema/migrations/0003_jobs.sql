@@ -1,6 +1,7 @@
 -- Long work that goes on over restarts, pins, and what taking plans out of the history needs.
 
--- Where a job that goes through the plans has come to; '' at its beginning and for jobs of kind 'plan'.
+-- Where a job that goes through the plans has come to, as the time and the row of the last one; '' before the first, and for
+-- jobs of kind 'plan'.
 ALTER TABLE jobs ADD COLUMN position TEXT NOT NULL DEFAULT '';
 
 -- What a job has counted so far.
@@ -37,6 +38,10 @@ CREATE TABLE pins (
     plan BLOB NOT NULL UNIQUE REFERENCES plans (id) DEFERRABLE INITIALLY DEFERRED,
     created_at INTEGER NOT NULL
 ) STRICT;
+
+-- Jobs by what superseded them, and those that are no plan's by age.
+CREATE INDEX jobs_by_successor ON jobs (superseded_by) WHERE superseded_by IS NOT NULL;
+CREATE INDEX jobs_of_operators ON jobs (updated_at) WHERE kind <> 'plan';
 
 -- Plans by age; and who refers to what may go with a plan.
 CREATE INDEX plans_by_time ON plans (committed_at);

@@ -17,6 +17,10 @@ struct run {
 struct run run(const char *const words[WORDS_MAX], const char *input);
 #define RUN(...) run((const char *const[WORDS_MAX]){"--server", server.url, __VA_ARGS__}, NULL)
 
+/* The same over the Unix socket of a server_admin_tcase. */
+#define RUN_ADMIN(...)                                                                                                 \
+    run((const char *const[WORDS_MAX]){"--server", keep_text("unix:%s", server.socket), "admin", __VA_ARGS__}, NULL)
+
 /* Whether there are pseudo-terminals here: a bare change of root has none. */
 bool terminals_exist(void);
 

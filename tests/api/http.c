@@ -87,6 +87,8 @@ static void transfer_begin(struct transfer *transfer, const struct call *call)
     curl_easy_setopt(handle, CURLOPT_UNIX_SOCKET_PATH, call->socket);
     if (server.cacert)
         curl_easy_setopt(handle, CURLOPT_CAINFO, server.cacert);
+    if (*server.socket && strncmp(call->target, "/v1/admin", 9) == 0)
+        curl_easy_setopt(handle, CURLOPT_UNIX_SOCKET_PATH, server.socket);
     curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
@@ -183,7 +185,9 @@ static void record(const struct call *call, const struct reply *reply)
         return;
     bool has_request = call->body && call->n <= RECORDED_REQUEST_MAX;
     json_t *request = has_request ? json_stringn(call->body, call->n) : NULL; /* NULL as well when it is not UTF-8 */
-    json_t *body = json_stringn(reply->body, reply->n);
+    const char *media = http_header(reply, "content-type");
+    bool is_binary = media && strcmp(media, "application/vnd.sqlite3") == 0;
+    json_t *body = is_binary ? json_string("") : json_stringn(reply->body, reply->n);
     ck_assert_msg(body, "the answer to %s %s is not UTF-8", call->method, call->target);
     json_t *line = json_pack("{s:s, s:s, s:i, s:o, s:o, s:o}", "method", call->method, "target", call->target, "status",
                              reply->status, "headers", recorded_headers(reply), "request",

@@ -20,6 +20,7 @@
 enum { START_MS = 60000, STOP_MS = 60000, ARGUMENTS_MAX = 24 };
 
 struct server server;
+void (*server_prepare)(void);
 
 static const char *build_directory(void)
 {
@@ -35,16 +36,23 @@ const char *server_program(const char *name)
 }
 
 /* In the child: becomes the daemon. `out` is its standard output. */
-static void run(const char *database, const char *log, int out, const char *const *arguments)
+static void run(const char *database, const char *log, const char *socket, int out, const char *const *arguments)
 {
     const char *argv[ARGUMENTS_MAX] = {"blueprintd", "--listen", "127.0.0.1:0", "--database", database};
     size_t n = 5;
+    if (*socket) {
+        argv[n++] = "--socket";
+        argv[n++] = socket;
+    }
     for (; arguments && *arguments && n < ARGUMENTS_MAX - 1; arguments++)
         argv[n++] = *arguments;
     int err = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (err >= 0 && dup2(err, 2) >= 0 && dup2(out, 1) >= 0)
+    if (err >= 0 && dup2(err, 2) >= 0 && dup2(out, 1) >= 0) {
+        if (server_prepare)
+            server_prepare();
         execv(server_program("blueprintd"), (char *const *)(uintptr_t)argv);
+    }
     _exit(127);
 }
 
@@ -84,7 +92,7 @@ static void launch(struct server *at, const char *const *arguments)
     at->pid = fork();
     ck_assert_int_ge(at->pid, 0);
     if (at->pid == 0)
-        run(at->database, at->log, out[1], arguments);
+        run(at->database, at->log, at->socket, out[1], arguments);
     close(out[1]);
     bool said = read_line(out[0], line, sizeof line);
     close(out[0]);
@@ -95,7 +103,7 @@ static void launch(struct server *at, const char *const *arguments)
     snprintf(at->url, sizeof at->url, "%.60s", line + sizeof ready - 1);
 }
 
-void server_start(struct server *ret, const char *const *arguments)
+static void make_directory(struct server *ret)
 {
     *ret = (struct server){0};
     snprintf(ret->directory, sizeof ret->directory, "%s/tests/run", build_directory());
@@ -104,6 +112,11 @@ void server_start(struct server *ret, const char *const *arguments)
     ck_assert_msg(mkdtemp(ret->directory), "%s: %s", ret->directory, strerror(errno));
     snprintf(ret->database, sizeof ret->database, "%s/blueprint.db", ret->directory);
     snprintf(ret->log, sizeof ret->log, "%s/log", ret->directory);
+}
+
+void server_start(struct server *ret, const char *const *arguments)
+{
+    make_directory(ret);
     launch(ret, arguments);
 }
 
@@ -164,7 +177,7 @@ void server_start_and_kill(const struct server *at, unsigned us)
     struct server other = {.pid = fork()};
     ck_assert_int_ge(other.pid, 0);
     if (other.pid == 0)
-        run(at->database, at->log, open("/dev/null", O_WRONLY), NULL);
+        run(at->database, at->log, "", open("/dev/null", O_WRONLY), NULL);
     nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L}, NULL);
     server_kill(&other);
 }
@@ -186,7 +199,7 @@ int server_refuses(const char *database, const char *log, const char *const *arg
     struct server other = {.pid = fork()};
     ck_assert_int_ge(other.pid, 0);
     if (other.pid == 0)
-        run(database, log, open("/dev/null", O_WRONLY), arguments);
+        run(database, log, "", open("/dev/null", O_WRONLY), arguments);
     return server_wait(&other);
 }
 
@@ -206,6 +219,13 @@ static void set_up(void)
     server_start(&server, NULL);
 }
 
+static void set_up_with_socket(void)
+{
+    make_directory(&server);
+    snprintf(server.socket, sizeof server.socket, "%s/socket", server.directory);
+    launch(&server, NULL);
+}
+
 static void tear_down(void)
 {
     if (server.pid)
@@ -214,13 +234,23 @@ static void tear_down(void)
     http_forget();
 }
 
-TCase *server_tcase(Suite *suite, const char *name)
+static TCase *make_tcase(Suite *suite, const char *name, void (*begin)(void))
 {
     TCase *tcase = tcase_create(name);
     tcase_set_timeout(tcase, 240);
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_checked_fixture(tcase, begin, tear_down);
     suite_add_tcase(suite, tcase);
     return tcase;
+}
+
+TCase *server_tcase(Suite *suite, const char *name)
+{
+    return make_tcase(suite, name, set_up);
+}
+
+TCase *server_admin_tcase(Suite *suite, const char *name)
+{
+    return make_tcase(suite, name, set_up_with_socket);
 }
 
 static sqlite3 *open_database(const struct server *at, int flags)

@@ -14,10 +14,14 @@ struct server {
     pid_t pid; /* 0: not running */
     char directory[128], database[160], log[160], url[64];
     const char *cacert; /* the test's: what https calls trust; NULL: the system's */
+    char socket[160];   /* the Unix socket over which the test may do everything, or "" */
 };
 
 /* The server that a test's fixture started. */
 extern struct server server;
+
+/* What a daemon's process does before it becomes the daemon; NULL: nothing. */
+extern void (*server_prepare)(void);
 
 /* Makes a directory, and starts a daemon on a database in it. `arguments` (NULL-terminated, or NULL) come last on the
  * command line. */
@@ -49,6 +53,9 @@ const char *server_program(const char *name);
 
 /* A test case, of that name in `suite`, whose tests find `server` running. */
 TCase *server_tcase(Suite *suite, const char *name);
+
+/* The same, with a Unix socket besides the port: what is asked of /v1/admin goes over it. */
+TCase *server_admin_tcase(Suite *suite, const char *name);
 
 /* One integer that the database answers, read from outside as the shell would. */
 long long server_count(const struct server *at, const char *sql);

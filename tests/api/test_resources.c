@@ -297,7 +297,9 @@ START_TEST(test_resources__the_description_is_served_whole)
     json_t *item;
     json_object_foreach(at(reply.json, "/paths"), path, item) {
         struct reply options = http_call(&(struct call){.method = "DELETE", .target = path});
-        ck_assert_msg(options.status == 405 || options.status == 400, "%s: %d", path, options.status);
+        ck_assert_msg(options.status == 405 || options.status == 400 ||
+                          (options.status == 403 && strncmp(path, "/v1/admin/", 10) == 0),
+                      "%s: %d", path, options.status);
     }
 }
 END_TEST

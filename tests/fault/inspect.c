@@ -75,7 +75,7 @@ static const struct {
      "SELECT count(*) FROM derivations WHERE seq NOT IN (SELECT derivation FROM plan_derivations)"},
     {"jobs that are under way, or done without their plan",
      "SELECT count(*) FROM jobs AS j WHERE state NOT IN ('done', 'failed')"
-     " OR (state = 'done' AND NOT EXISTS (SELECT 1 FROM plans WHERE id = j.id))"},
+     " OR (state = 'done' AND kind = 'plan' AND NOT EXISTS (SELECT 1 FROM plans WHERE id = j.id))"},
 };
 
 static void check_snapshots(sqlite3 *database, struct inspection *inspection)

@@ -65,6 +65,7 @@ END_TEST
 /* ---- The queue ---- */
 
 static struct bp_job_queue queue;
+static atomic_uint_fast64_t asked;
 
 static void push(struct bp_job *job)
 {
@@ -83,7 +84,7 @@ START_TEST(test_queue__plans_go_before_the_rest_and_each_in_order)
     ck_assert_uint_eq(bp_job_queue_depth(&queue), 5);
     struct bp_job *const expected[] = {&first, &jobs[1], &jobs[3], &jobs[0], &jobs[2]};
     for (size_t i = 0; i < 5; i++)
-        ck_assert_ptr_eq(bp_job_queue_pop(&queue), expected[i]);
+        ck_assert_ptr_eq(bp_job_queue_pop(&queue, &asked), expected[i]);
     bp_job_queue_release(&queue);
 }
 END_TEST
@@ -117,7 +118,7 @@ START_TEST(test_queue__what_was_taken_back_does_not_come_out)
         ck_assert(!bp_job_queue_take_back(&queue, &jobs[back]));
         for (size_t i = 0; i < 3; i++)
             if (i != back)
-                ck_assert_ptr_eq(bp_job_queue_pop(&queue), &jobs[i]);
+                ck_assert_ptr_eq(bp_job_queue_pop(&queue, &asked), &jobs[i]);
         ck_assert_uint_eq(bp_job_queue_depth(&queue), 0);
         bp_job_queue_release(&queue);
     }
@@ -131,7 +132,7 @@ START_TEST(test_queue__closed_gives_nothing_and_takes_nothing_but_keeps_what_it_
     bp_job_queue_init(&queue, 2);
     push(&jobs[0]);
     bp_job_queue_close(&queue);
-    ck_assert_ptr_null(bp_job_queue_pop(&queue));
+    ck_assert_ptr_null(bp_job_queue_pop(&queue, &asked));
     ck_assert_int_eq(bp_job_queue_push(&queue, &jobs[1], true, &err), -1);
     ck_assert_int_eq(err.code, BP_E_stopping);
     ck_assert_int_eq(bp_job_queue_push_first(&queue, &jobs[1], NULL), -1);
@@ -214,15 +215,15 @@ START_TEST(test_queue__says_when_to_come_again_by_what_left_it)
     ck_assert_uint_eq(bp_job_queue_retry_after(&queue, BP_LANE_PLANS), 1);
     for (size_t i = 0; i < 3; i++)
         push(&jobs[i]);
-    bp_job_queue_pop(&queue);
+    bp_job_queue_pop(&queue, &asked);
     nanosleep(&(struct timespec){.tv_nsec = 20 * (long)ms}, NULL);
-    bp_job_queue_pop(&queue);
+    bp_job_queue_pop(&queue, &asked);
     const struct bp_drain *drain = &queue.lanes[BP_LANE_PLANS].drain;
     ck_assert_uint_eq(drain->n, 1);
     ck_assert_uint_ge(drain->sum, 20 * ms);
     ck_assert(drain->waiting);
     ck_assert_uint_eq(queue.lanes[BP_LANE_REST].drain.n, 0);
-    bp_job_queue_pop(&queue);
+    bp_job_queue_pop(&queue, &asked);
     ck_assert(!drain->waiting);
     push(&jobs[0]);
     ck_assert(bp_job_queue_take_back(&queue, &jobs[0])); /* it left, but for no worker */

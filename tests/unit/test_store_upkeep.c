@@ -159,6 +159,258 @@ START_TEST(test_store_upkeep__a_backup_that_cannot_be_made_leaves_nothing_and_to
 }
 END_TEST
 
+/* ---- Taking plans out ---- */
+
+static const char *const shared[3][4] = {{"m", "d1", "p1", "c1"}, {"m", "d1", "p1", "c2"}, {"m", "d2", "p2", "c3"}};
+
+static void accept_job(const char *id, const char *kind)
+{
+    struct bp_store_job job = {
+        .id = digest_of_text(id), .kind = kind, .request = {"{}", 2}, .passes = {"[]", 2}, .created_at = 10};
+    struct bp_store_job_change change = {.id = job.id, .state = BP_STORE_JOB_RUNNING, .at = 11};
+    struct bp_store_unit unit = {.accept = &job, .change = &change};
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
+}
+
+static struct bp_store_collection collect(struct bp_store_place from, int64_t budget_ns)
+{
+    struct bp_store_collection collection = {
+        .job = digest_of_text("gc"), .at = 20, .before = INT64_MAX, .budget_ns = budget_ns, .place = from};
+    struct bp_store_unit unit = {.collection = &collection};
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
+    return collection;
+}
+
+static int64_t rows(const char *table)
+{
+    char sql[128];
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", table);
+    return store_fixture_int(&fixture, sql);
+}
+
+static void expect_rows(int64_t plans, int64_t snapshots, int64_t derivations)
+{
+    struct bp_store_stats stats;
+    struct found found;
+    struct bp_store_verified done;
+    ck_assert_int_eq(rows("plans"), plans);
+    ck_assert_int_eq(rows("snapshots"), snapshots);
+    ck_assert_int_eq(rows("derivations"), derivations);
+    ck_assert_int_eq(rows("edges"), derivations);
+    ck_assert_int_eq(rows("evidence"), 2 * derivations);
+    ck_assert_int_eq(rows("snapshot_evidence"), plans > 0);
+    bp_store_stats(fixture.store, &stats);
+    ck_assert_uint_eq(stats.plans[BP_STORE_COMMITTED], (uint64_t)plans);
+    ck_assert_uint_eq(stats.snapshots, (uint64_t)snapshots);
+    ck_assert_uint_eq(stats.derivations, (uint64_t)derivations);
+    ck_assert_int_eq(verify(&found, &done), BP_OK);
+    ck_assert_uint_eq(done.defects, 0);
+}
+
+static void put_shared(void)
+{
+    static const char *const ids[] = {"one", "two", "three"};
+    for (size_t i = 0; i < 3; i++)
+        store_fixture_put(&fixture, ids[i], shared[i], 4);
+}
+
+START_TEST(test_store_upkeep__a_collection_takes_whole_plans_one_after_the_other)
+{
+    struct bp_store_place from = {0, 1};
+    struct bp_store_tally_page tallies;
+    put_shared();
+    accept_job("gc", "collections");
+    /* No time: one plan each. */
+    struct bp_store_collection step = collect(from, 0);
+    ck_assert_uint_eq(step.plans, 1);
+    ck_assert(!step.ended);
+    expect_rows(2, 7, 6);
+    step = collect(step.place, 0);
+    expect_rows(1, 4, 3);
+    step = collect(step.place, INT64_C(10000000000));
+    ck_assert(step.ended);
+    expect_rows(0, 0, 0);
+    struct bp_digest id = digest_of_text("gc");
+    struct bp_store_job job;
+    ck_assert_int_eq(bp_store_job_read(fixture.store, &id, &fixture.arena, &job, NULL), 0);
+    ck_assert_int_eq(job.place.seq, 3);
+    ck_assert_uint_eq(job.attempts, 1);
+    ck_assert_int_eq(bp_store_tallies(fixture.store, job.seq, &fixture.arena, &tallies, NULL), 0);
+    uint64_t plans = 0;
+    for (size_t i = 0; i < tallies.n; i++)
+        if (strcmp(tallies.tallies[i].name, "removed_plans") == 0)
+            plans = tallies.tallies[i].n;
+    ck_assert_uint_eq(plans, 3);
+}
+END_TEST
+
+START_TEST(test_store_upkeep__a_pin_keeps_its_plan_and_is_there_once)
+{
+    struct bp_store_pin pin = {.plan = digest_of_text("two"), .at = 5};
+    struct bp_store_unit unit = {.pin = &pin};
+    struct bp_store_pin_page page;
+    put_shared();
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
+    ck_assert(!pin.missing);
+    pin.at = 9;
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
+    ck_assert_int_eq(pin.at, 5);
+    ck_assert_int_eq(bp_store_pin_list(fixture.store, 9, NULL, &fixture.arena, &page, NULL), 0);
+    ck_assert_uint_eq(page.n, 1);
+    accept_job("gc", "collections");
+    ck_assert(collect((struct bp_store_place){0, 1}, INT64_C(10000000000)).ended);
+    expect_rows(1, 4, 3);
+    pin.remove = true;
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
+    ck_assert(!pin.missing);
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
+    ck_assert(pin.missing);
+    struct bp_store_pin none = {.plan = digest_of_text("no such plan")};
+    unit.pin = &none;
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
+    ck_assert(none.missing);
+    ck_assert_int_eq(rows("pins"), 0);
+}
+END_TEST
+
+START_TEST(test_store_upkeep__what_a_plan_takes_with_it_is_what_a_dry_run_says)
+{
+    struct bp_store_place after = {0};
+    const struct bp_store_plan_name *names;
+    size_t n;
+    uint64_t snapshots = 0, derivations = 0, bytes = 0;
+    struct bp_store_pin pin = {.plan = digest_of_text("three"), .at = 5};
+    struct bp_store_unit unit = {.pin = &pin};
+    put_shared();
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
+    ck_assert_int_eq(bp_store_plans_after(fixture.store, &after, 9, &fixture.arena, &names, &n, NULL), 0);
+    ck_assert_uint_eq(n, 3);
+    for (size_t i = 0; i < n; i++) {
+        struct bp_store_takings takings;
+        ck_assert_int_eq(bp_store_plan_takings(fixture.store, &names[i], INT64_MAX, &takings, NULL), 0);
+        ck_assert_int_eq(takings.takes, i < 2);
+        snapshots += takings.snapshots;
+        derivations += takings.derivations;
+        bytes += takings.bytes;
+    }
+    ck_assert_uint_eq(snapshots, 4);
+    ck_assert_uint_eq(derivations, 4);
+    ck_assert_uint_gt(bytes, 0);
+    struct bp_store_takings young;
+    ck_assert_int_eq(bp_store_plan_takings(fixture.store, &names[0], 1, &young, NULL), 0);
+    ck_assert(!young.takes);
+}
+END_TEST
+
+START_TEST(test_store_upkeep__another_try_at_a_failed_plan_leaves_nothing_of_the_first)
+{
+    struct sample first, second;
+    static const char *const other[] = {"m", "d3", "p3"};
+    sample_init(&first, "plan", shared[0], 3);
+    first.plan.state = BP_STORE_FAILED;
+    first.plan.facts = (struct bp_store_text){0};
+    first.plan.diagnostics = (struct bp_store_text){"[]", 2};
+    ck_assert_int_eq(sample_put(fixture.store, &first), BP_OK);
+    sample_init(&second, "plan", other, 3);
+    ck_assert_int_eq(sample_put(fixture.store, &second), BP_OK);
+    expect_rows(1, 3, 2);
+    sample_release(&first);
+    sample_release(&second);
+}
+END_TEST
+
+START_TEST(test_store_upkeep__jobs_of_operators_go_with_what_they_found)
+{
+    const char *const checks[] = {"law.a", "law.b"};
+    const struct bp_store_tally tally = {"checked", 7};
+    const struct bp_store_divergence divergence = {.plan = digest_of_text("one"),
+                                                   .pass = "pass-1",
+                                                   .revision = 1,
+                                                   .current_revision = 2,
+                                                   .checks = checks,
+                                                   .n_checks = 2,
+                                                   .record = {"{}", 2}};
+    const struct bp_store_divergence other = {.plan = digest_of_text("two"), .pass = "", .record = {"{\"b\":1}", 7}};
+    const struct bp_store_divergence both[] = {divergence, other};
+    struct bp_store_progress progress = {.job = digest_of_text("all"),
+                                         .at = 12,
+                                         .place = {3, 4},
+                                         .tallies = &tally,
+                                         .n_tallies = 1,
+                                         .divergences = both,
+                                         .n_divergences = 2};
+    struct bp_store_unit unit = {.progress = &progress};
+    struct bp_store_group_page groups;
+    struct bp_store_divergence_page page;
+    struct bp_store_job job;
+    accept_job("all", "replays");
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
+    progress.n_divergences = 1;
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
+    ck_assert_int_eq(bp_store_job_read(fixture.store, &progress.job, &fixture.arena, &job, NULL), 0);
+    ck_assert_int_eq(job.place.committed_at, 3);
+    ck_assert_int_eq(job.place.seq, 4);
+    ck_assert_int_eq(bp_store_groups(fixture.store, job.seq, 9, &fixture.arena, &groups, NULL), 0);
+    ck_assert_uint_eq(groups.n, 3);
+    ck_assert_str_eq(groups.groups[0].check, "law.a");
+    ck_assert_uint_eq(groups.groups[0].plans, 2);
+    ck_assert_uint_eq(groups.groups[0].current_revision, 2);
+    ck_assert_str_eq(groups.groups[2].pass, "");
+    ck_assert_int_eq(bp_store_divergences(fixture.store, job.seq, 2, NULL, &fixture.arena, &page, NULL), 0);
+    ck_assert_uint_eq(page.n, 2);
+    ck_assert_str_eq(page.records[1].at, "{\"b\":1}");
+    ck_assert_int_eq(bp_store_divergences(fixture.store, job.seq, 2, page.next, &fixture.arena, &page, NULL), 0);
+    ck_assert_uint_eq(page.n, 1);
+    ck_assert_str_eq(page.next, "");
+
+    struct bp_store_job_change change = {.id = job.id, .state = BP_STORE_JOB_DONE, .at = 15};
+    struct bp_store_unit end = {.change = &change};
+    ck_assert_int_eq(store_fixture_commit(&fixture, &end), BP_OK);
+    /* States only move forward: one that is done makes no progress. */
+    ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_E_internal);
+    accept_job("gc", "collections");
+    ck_assert(collect((struct bp_store_place){0, 1}, INT64_C(10000000000)).ended);
+    ck_assert_int_eq(rows("jobs"), 1); /* the one that runs */
+    ck_assert_int_eq(rows("divergences") + rows("divergence_groups"), 0);
+}
+END_TEST
+
+START_TEST(test_store_upkeep__times_are_read_as_they_are_written)
+{
+    static const struct {
+        const char *text;
+        int64_t at;
+    } good[] = {
+        {"1970-01-01", 0},
+        {"1970-01-02T00:00:00Z", INT64_C(86400000000)},
+        {"2026-01-31T23:59:59.000001Z", INT64_C(1769903999000001)},
+        {"2024-02-29T12:00:00.5Z", INT64_C(1709208000500000)},
+    };
+    static const char *const bad[] = {"",
+                                      "2026",
+                                      "2026-1-31",
+                                      "2026-02-29",
+                                      "2026-13-01",
+                                      "2026-01-31T",
+                                      "2026-01-31T24:00:00Z",
+                                      "2026-01-31T23:59:59",
+                                      "2026-01-31T23:59:59.Z",
+                                      "2026-01-31T23:59:59+01:00",
+                                      "2026-01-31 23:59:59Z",
+                                      "2026-01-31x"};
+    int64_t at;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        ck_assert_msg(bp_time_parse(good[i].text, &at), "%s", good[i].text);
+        ck_assert_int_eq(at, good[i].at);
+    }
+    char text[BP_TIME_TEXT];
+    bp_time_format(INT64_C(1769903999000001), text);
+    ck_assert_str_eq(text, good[2].text);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(!bp_time_parse(bad[i], &at), "%s", bad[i]);
+}
+END_TEST
+
 Suite *suite_store_upkeep(void)
 {
     const TTest *const tests[] = {
@@ -167,6 +419,12 @@ Suite *suite_store_upkeep(void)
         test_store_upkeep__a_reader_of_a_file_in_use_sees_the_plans_in_their_order,
         test_store_upkeep__a_backup_is_a_database_of_the_moment_it_was_begun,
         test_store_upkeep__a_backup_that_cannot_be_made_leaves_nothing_and_touches_nothing,
+        test_store_upkeep__a_collection_takes_whole_plans_one_after_the_other,
+        test_store_upkeep__a_pin_keeps_its_plan_and_is_there_once,
+        test_store_upkeep__what_a_plan_takes_with_it_is_what_a_dry_run_says,
+        test_store_upkeep__another_try_at_a_failed_plan_leaves_nothing_of_the_first,
+        test_store_upkeep__jobs_of_operators_go_with_what_they_found,
+        test_store_upkeep__times_are_read_as_they_are_written,
     };
     Suite *suite = suite_create("store_upkeep");
     TCase *tcase = tcase_create("store_upkeep");
