@@ -264,7 +264,8 @@ static const struct bp_law laws[] = {
      compare_workspace_grouped},
 };
 static const struct bp_law_group own_laws = BP_BLOCK_GROUP(laws);
-static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_collective_laws, &bp_parameter_laws};
+static const struct bp_law_group *const law_groups[] = {&own_laws, &bp_collective_laws, &bp_parameter_laws,
+                                                        &bp_inference_kind_laws};
 static const struct bp_check_group *const checks[] = {&bp_distributed_checks, &bp_program_checks, &bp_distribute_checks,
                                                       &bp_distribute_block_checks, &bp_replay_checks};
 

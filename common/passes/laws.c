@@ -153,7 +153,30 @@ static void compare_parameters(struct bp_gate *gate)
     bp_gate_equal(gate, "/layers", &calc, BP_SUM(&calc, weights, norms, biases), bp_law_parameters(gate, &calc));
 }
 
+/* A whole block is on one rank, so that what its kind is counted to have is what the rows hold. What the router's load
+ * moves is no row's. */
+static bool is_on_one_rank(const struct bp_gate *gate)
+{
+    const struct bp_symbols *s = gate->symbols;
+    return s->t == 1 && (s->E == 0 || (s->ep == 1 && s->etp == 1));
+}
+
+static void compare_kind_parameters(struct bp_gate *gate)
+{
+    const struct bp_symbols *s = gate->symbols;
+    struct bp_parameter_count count;
+    struct bp_calc calc = {0};
+    if (bp_kind_count(&gate->request->model, s->kind, &count, NULL) < 0)
+        calc.overflow = true;
+    bp_u128 unmoved = s->kind->score_correction_bias ? s->E : 0;
+    bp_gate_equal(gate, "/layers", &calc, calc.overflow ? 0 : count.total,
+                  bp_add(&calc, bp_law_parameters(gate, &calc), unmoved));
+}
+
 static const struct bp_law parameter_laws[] = {
+    {"law.kind_parameters",
+     "\\sum P = P_{\\mathrm{kind}} - E[\\mathrm{score\\ correction}], \\text{ the count of the checkpoint's tensors}",
+     "t = 1, experts on one rank", "the public classes of the families", is_on_one_rank, compare_kind_parameters},
     {"law.parameters",
      "\\sum P = H\\bigl(d(2h_l + 2k_l) + \\mu F/t\\bigr) + 2\\nu(H + [\\mathrm{qk\\_norm}]\\,d) + \\mathrm{biases}, "
      "\\quad \\mu = 2 \\text{ or } 3 \\text{ gated},\\ \\nu = 2 \\text{ LayerNorm},\\ 1 \\text{ RMSNorm}",

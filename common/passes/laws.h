@@ -41,7 +41,11 @@ bool bp_law_gated_mlp(const struct bp_gate *gate);
 bool bp_law_plain_block(const struct bp_gate *gate);
 extern const struct bp_law_group bp_collective_laws;
 
-/* The parameters of one rank's block, as a law: sum of P. */
+/* The parameters of one rank's block, as laws: sum of P of a plain one, and of any one on a single rank, which the
+ * description of the kind counts too. */
 extern const struct bp_law_group bp_parameter_laws;
+
+/* What other kinds of block have: laws_training_kinds.c, laws_inference_kinds.c. */
+extern const struct bp_law_group bp_training_kind_laws, bp_inference_kind_laws;
 
 #endif

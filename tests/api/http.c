@@ -82,8 +82,11 @@ static void transfer_begin(struct transfer *transfer, const struct call *call)
     ck_assert_ptr_nonnull(handle);
     *transfer = (struct transfer){.handle = handle};
     char url[4096];
-    snprintf(url, sizeof url, "%s%s", server.url, call->target);
+    snprintf(url, sizeof url, "%s%s", call->socket ? "http://localhost" : server.url, call->target);
     curl_easy_setopt(handle, CURLOPT_URL, url);
+    curl_easy_setopt(handle, CURLOPT_UNIX_SOCKET_PATH, call->socket);
+    if (server.cacert)
+        curl_easy_setopt(handle, CURLOPT_CAINFO, server.cacert);
     curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);

@@ -11,6 +11,7 @@ struct call {
     const char *body; /* NULL: none */
     size_t n;
     const char *headers[4]; /* "Name: value"; a body without a content type among them is application/json */
+    const char *socket;     /* path of a Unix socket to go by; NULL: the server's port */
 };
 
 struct reply {

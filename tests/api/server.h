@@ -13,6 +13,7 @@
 struct server {
     pid_t pid; /* 0: not running */
     char directory[128], database[160], log[160], url[64];
+    const char *cacert; /* the test's: what https calls trust; NULL: the system's */
 };
 
 /* The server that a test's fixture started. */
