@@ -235,9 +235,12 @@ void bp_gate_check_backward(struct bp_gate *gate)
         BP_GATE_EXPECT(gate, awaited, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
                        "it does not wait for what makes its operands again");
         uint32_t output = output_of(gate, task->layer);
-        bool sums = task->kind != BP_TASK_COLLECTIVE && output == BP_GATE_NOWHERE;
+        /* What does nothing forward sums the gradients of those that read through it: a fork of several, a collective
+         * of some. */
+        bool sums = output == BP_GATE_NOWHERE;
+        uint32_t least = task->kind == BP_TASK_COLLECTIVE ? 1 : 2;
         bool right =
-            sums ? n_gradients > 1 : n_gradients == 1 || n_gradients == gradients_of(gate, task->layer, output);
+            sums ? n_gradients >= least : n_gradients == 1 || n_gradients == gradients_of(gate, task->layer, output);
         bool fits = right && n_gradients + n_again == task->dependencies.n;
         BP_GATE_EXPECT(gate, fits, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i), "%s",
                        n_gradients ? "it waits for more than its gradient and operands" : "it waits for no gradient");

@@ -119,18 +119,18 @@ END_TEST
 
 START_TEST(test_capacity__a_model_that_is_not_planned_is_held_or_counted)
 {
-    json_t *request = json_of("{\"model\": {\"name\": \"gemma-2-9b\"}, \"workload\": {\"mode\": \"inference\", "
+    json_t *request = json_of("{\"model\": {\"name\": \"gpt-oss-120b\"}, \"workload\": {\"mode\": \"inference\", "
                               "\"phase\": \"decode\", \"batch_size\": 1, \"context_length\": 4096, \"dtype\": "
                               "\"bfloat16\"}, \"strategy\": {}, \"memory_bytes\": 85899345920}");
     struct reply served = post_fit(request);
     ck_assert_int_eq(served.status, 200);
-    ck_assert_int_eq(int_at(served.json, "/stages/0/kinds/sliding"), 21);
+    ck_assert_int_eq(int_at(served.json, "/stages/0/kinds/sliding_expert"), 18);
     set_at(request, "/workload",
            json_pack("{s:s, s:i, s:i, s:i, s:s}", "mode", "training", "sequence_length", 4096, "micro_batch_size", 1,
                      "global_batch_size", 1, "dtype", "bfloat16"));
     struct reply refused = post_fit(request);
     ck_assert_int_eq(refused.status, 422);
-    ck_assert_str_eq(text_at(refused.json, "/model/parameters"), "9241705984");
+    ck_assert_str_eq(text_at(refused.json, "/model/parameters"), "116829156672");
 }
 END_TEST
 

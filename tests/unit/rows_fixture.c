@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/pipeline.h"
 #include "tests/unit/reading.h"
 
 struct bp_request rows_request;
@@ -246,6 +247,39 @@ const char *rows_shape(const struct bp_tensor_shape *shape)
             snprintf(word + n, sizeof word - n, "@%s", bp_axis_names[shape->sharding[i]]);
         append(word);
     }
+    return line;
+}
+
+static void plan(struct bp_outcome *outcome)
+{
+    struct bp_err err = {0};
+    ck_assert_msg(bp_pipeline_run(&rows_request, NULL, &arena, outcome, &err) == 0, "%s", err.message);
+    const struct bp_problems *found = &outcome->diagnostics;
+    ck_assert_msg(outcome->state == BP_PLAN_COMMITTED, "%s: %s", line_of(found), found->n ? found->at[0].message : "");
+}
+
+void rows_commit(void)
+{
+    struct bp_outcome outcome;
+    plan(&outcome);
+    bp_outcome_release(&outcome);
+}
+
+const char *rows_waits(const char *name)
+{
+    struct bp_outcome outcome;
+    ck_assert_uint_eq(rows_request.model.n_kinds, 1);
+    plan(&outcome);
+    const struct bp_distributed_ir *ir = outcome.snapshots[BP_STAGE_DISTRIBUTED].ir.as.distributed;
+    const struct bp_distributed_task *task = NULL;
+    for (uint32_t i = 0; i < ir->n_tasks; i++)
+        if (strcmp(ir->tasks[i].name, name) == 0)
+            task = &ir->tasks[i];
+    ck_assert_msg(task != NULL, "no task %s", name);
+    line[0] = '\0';
+    for (uint32_t i = 0; i < task->dependencies.n; i++)
+        append(ir->tasks[task->dependencies.at[i]].name);
+    bp_outcome_release(&outcome);
     return line;
 }
 

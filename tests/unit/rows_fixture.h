@@ -48,6 +48,13 @@ void expect_memory(enum bp_memory_fact fact, bp_u128 bytes);
 /* [n x axis, ...] of a tensor: "64@data 8 32@tensor". */
 const char *rows_shape(const struct bp_tensor_shape *shape);
 
+/* Plans the request. Aborts the test unless the plan is committed. */
+void rows_commit(void);
+
+/* Plans the request, whose model has one kind: what a task of its block waits for, their names with spaces. Aborts the
+ * test unless the plan is committed. */
+const char *rows_waits(const char *task);
+
 void rows_forget(void);
 
 #endif

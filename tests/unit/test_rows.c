@@ -115,6 +115,55 @@ START_TEST(test_rows__have_the_parameters_of_every_model_of_the_catalogue)
 }
 END_TEST
 
+static bool has_experts(void)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < rows_request.model.n_kinds; i++)
+        has |= rows_request.model.kinds[i].num_experts > 0;
+    return has;
+}
+
+static void split(uint64_t t, uint64_t ep, uint64_t etp)
+{
+    rows_tensor_parallel(t);
+    if (has_experts())
+        rows_expert_parallel(ep, etp);
+    else
+        rows_expert_parallel(1, t);
+}
+
+/* The gate works every row out by itself: whole, and over groups of every sort. */
+START_TEST(test_rows__of_every_family_pass_the_gate)
+{
+    rows_of_config(configs[_i]);
+    const struct bp_kind *kind = &rows_request.model.kinds[0];
+    struct bp_strategy *strategy = &rows_request.strategy;
+    uint64_t t = kind->qk_norm == BP_QK_NORM_SPAN ? 1 : 2;
+    if (!kind->sinks) {
+        rows_training(1, 16);
+        rows_commit();
+        split(t, 2, t);
+        strategy->data_parallel = 2;
+        strategy->zero_stage = 1;
+        rows_commit();
+        strategy->recompute = BP_RECOMPUTE_FULL;
+        rows_commit();
+        rows_training(1, 16);
+        strategy->context_parallel = 2;
+        strategy->recompute = BP_RECOMPUTE_SELECTIVE;
+        rows_commit();
+    }
+    rows_inference(BP_PREFILL, 2, 8);
+    rows_request.workload.kv_cache_dtype = BP_DTYPE_FLOAT8;
+    rows_commit();
+    split(t, 2, 1);
+    rows_commit();
+    rows_inference(BP_DECODE, 2, 8);
+    split(t, 1, t);
+    rows_commit();
+}
+END_TEST
+
 /* ---- Norms ---- */
 
 /* Every parameter of a row is in its tensor: the product of its dimensions, those that ranks divide by as many. */
@@ -484,6 +533,7 @@ Suite *suite_rows(void)
     tcase_add_loop_test(families_case, test_rows__have_the_parameters_of_every_model_of_the_catalogue, 0,
                         (int)bp_catalogue_n);
     tcase_add_loop_test(families_case, test_rows__tensors_hold_the_parameters, 0, N_CONFIGS);
+    tcase_add_loop_test(families_case, test_rows__of_every_family_pass_the_gate, 0, N_CONFIGS);
     tcase_add_test(rows, test_rows__gemma_norms_before_and_after_each_branch_and_caps_its_scores);
     tcase_add_test(rows, test_rows__selective_recomputation_drops_every_tensor_of_scores);
     tcase_add_test(rows, test_rows__a_window_is_a_mask_in_training);

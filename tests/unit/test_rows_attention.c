@@ -101,6 +101,34 @@ START_TEST(test_rows_attention__queries_without_a_latent_share_the_fork_s_tensor
 }
 END_TEST
 
+/* The rotary key passes the norm and the projection up by; without sequence parallelism no collective stands between,
+ * and what would have is looked through. */
+START_TEST(test_rows_attention__what_scores_of_latents_wait_for)
+{
+    rows_of_config(LITE);
+    rows_training(1, 8);
+    ck_assert_str_eq(rows_waits("attention.scores.forward"), "attention.query.forward "
+                                                             "attention.key_value_down.forward "
+                                                             "attention.key_value_up.forward");
+    ck_assert_str_eq(rows_waits("attention.key_value_down.activation_gradient"),
+                     "attention.scores.activation_gradient attention.key_value_latent_norm.activation_gradient");
+    rows_tensor_parallel(2);
+    ck_assert_str_eq(rows_waits("attention.scores.forward"),
+                     "attention.query.forward attention.key_value_latent_collective.forward.all_gather "
+                     "attention.key_value_up.forward");
+    ck_assert_str_eq(
+        rows_waits("attention.scores.activation_gradient"),
+        "attention.key_value_latent_collective.recommunication.all_gather attention.softmax.activation_gradient");
+    rows_request.strategy.sequence_parallel = rows_request.strategy.recompute_all_gather = false;
+    ck_assert_str_eq(rows_waits("attention.scores.forward"),
+                     "attention.query.forward attention.key_value_down.forward "
+                     "attention.key_value_latent_norm.forward attention.key_value_up.forward");
+    ck_assert_str_eq(rows_waits("attention.key_value_down.activation_gradient"),
+                     "attention.key_value_latent_collective.activation_gradient.all_reduce "
+                     "attention.key_value_latent_norm.activation_gradient");
+}
+END_TEST
+
 /* ---- Latents in inference ---- */
 
 START_TEST(test_rows_attention__prefill_expands_latents)
@@ -286,6 +314,23 @@ START_TEST(test_rows_attention__keys_and_values_of_all_ranks_are_gathered)
 }
 END_TEST
 
+/* Keys are gathered once more for the backward pass, whatever else is done again. */
+START_TEST(test_rows_attention__what_gathered_keys_wait_for)
+{
+    divide_context(BP_CP_RING);
+    ck_assert_str_eq(rows_waits("attention.context_collective.recommunication.all_gather"), "mlp.residual.forward");
+    ck_assert_str_eq(rows_waits("attention.scores.activation_gradient"),
+                     "attention.context_collective.recommunication.all_gather attention.softmax.activation_gradient");
+    ck_assert_str_eq(rows_waits("attention.context_collective.activation_gradient.reduce_scatter"),
+                     "attention.context.activation_gradient attention.scores.activation_gradient");
+    ck_assert_str_eq(rows_waits("attention.key.activation_gradient"),
+                     "attention.context_collective.activation_gradient.reduce_scatter");
+    rows_request.strategy.recompute = BP_RECOMPUTE_FULL;
+    ck_assert_str_eq(rows_waits("attention.context_collective.recommunication.all_gather"),
+                     "attention.key.recompute attention.value.recompute");
+}
+END_TEST
+
 START_TEST(test_rows_attention__heads_are_exchanged_for_tokens)
 {
     divide_context(BP_CP_A2A);
@@ -340,6 +385,8 @@ Suite *suite_rows_attention(void)
     tcase_add_test(tcase, test_rows_attention__latents_are_expanded_in_training);
     tcase_add_test(tcase, test_rows_attention__latents_are_gathered_under_sequence_parallelism);
     tcase_add_test(tcase, test_rows_attention__queries_without_a_latent_share_the_fork_s_tensor);
+    tcase_add_test(tcase, test_rows_attention__what_scores_of_latents_wait_for);
+    tcase_add_test(tcase, test_rows_attention__what_gathered_keys_wait_for);
     tcase_add_test(tcase, test_rows_attention__prefill_expands_latents);
     tcase_add_test(tcase, test_rows_attention__decode_meets_latents_with_absorbed_queries);
     tcase_add_test(tcase, test_rows_attention__falcon_serves_both_branches_with_one_sum);

@@ -158,6 +158,27 @@ START_TEST(test_rows_experts__a_gathered_input_of_shared_experts_is_held_beside_
 }
 END_TEST
 
+/* Backward the choice says where the copies' gradients belong, not the tokens. */
+START_TEST(test_rows_experts__what_a_permutation_waits_for)
+{
+    rows_of_config(QWEN2_MOE);
+    rows_training(1, 8);
+    rows_request.strategy.recompute = BP_RECOMPUTE_FULL;
+    ck_assert_str_eq(rows_waits("moe.permute.forward"), "mlp.norm.forward moe.top_k.forward");
+    ck_assert_str_eq(rows_waits("moe.permute.recompute"), "mlp.norm.recompute moe.top_k.recompute");
+    ck_assert_str_eq(rows_waits("moe.permute.activation_gradient"),
+                     "moe.top_k.recompute moe.gate_fork.activation_gradient");
+    ck_assert_str_eq(rows_waits("moe.top_k.activation_gradient"),
+                     "moe.top_k.recompute moe.permute.activation_gradient");
+    ck_assert_str_eq(rows_waits("moe.unpermute.activation_gradient"), "mlp.residual.forward");
+    ck_assert_str_eq(rows_waits("moe.fork.activation_gradient"),
+                     "shared.scale.activation_gradient shared.gate_fork.activation_gradient "
+                     "moe.permute.activation_gradient moe.router.activation_gradient");
+    ck_assert_str_eq(rows_waits("shared.scaling.activation_gradient"),
+                     "mlp.residual.forward shared.down.recompute shared.scale.recompute");
+}
+END_TEST
+
 /* ---- Inference ---- */
 
 START_TEST(test_rows_experts__a_tensor_group_serves_its_part_of_every_expert)
@@ -295,6 +316,7 @@ Suite *suite_rows_experts(void)
     tcase_add_test(tcase, test_rows_experts__an_expert_s_tensor_group_gathers_and_scatters);
     tcase_add_test(tcase, test_rows_experts__shared_experts_are_scaled_and_added);
     tcase_add_test(tcase, test_rows_experts__a_gathered_input_of_shared_experts_is_held_beside_its_shard);
+    tcase_add_test(tcase, test_rows_experts__what_a_permutation_waits_for);
     tcase_add_test(tcase, test_rows_experts__a_tensor_group_serves_its_part_of_every_expert);
     tcase_add_test(tcase, test_rows_experts__served_tokens_are_dealt_out_under_expert_parallelism);
     tcase_add_test(tcase, test_rows_experts__a_step_that_does_not_divide_is_no_number);
