@@ -7,7 +7,9 @@
 #define RULE "distribute.inference"
 
 static const char theory[] =
-    "One inference phase of a Transformer block is expanded into the tasks of one rank of a tensor-parallel group.\n"
+    "One inference phase of a Transformer block of each kind is expanded into the tasks of one rank of a "
+    "tensor-parallel "
+    "group.\n"
     "\n"
     "Symbols: \\(b\\) batch, \\(q\\) query tokens, \\(c\\) visible context, \\(H\\) hidden, \\(F\\) feed-forward, "
     "\\(h\\) "
@@ -50,6 +52,34 @@ static const char theory[] =
     "\n"
     "\\[ C_{\\mathrm{workspace}} = D + e\\max(bqr,\\ s,\\ f \\text{ or } 2f \\text{ gated}). \\]\n"
     "\n"
+    "### Other kinds of block\n"
+    "\n"
+    "Each kind of block that is planned is a program of its own in the one snapshot. The rows beside those above are "
+    "in "
+    "docs/formulas.md.\n"
+    "\n"
+    "Latent attention, \\(l_q\\) and \\(l_{kv}\\) the ranks of the latents, \\(n\\), \\(r\\), \\(v\\) the widths of a "
+    "head that do not rotate, that do, and of its value: prefill expands keys and values of every token it sees, "
+    "decode "
+    "lets the query and the output absorb that product and attends to the latents themselves. The form is stamped.\n"
+    "\n"
+    "\\[ W_{\\mathrm{prefill}} = s\\bigl(2(n + r) + 2v + 5\\bigr), \\qquad W_{\\mathrm{decode}} = s\\bigl(4l_{kv} + 2r "
+    "+ "
+    "5\\bigr), \\qquad C_{\\mathrm{KV}} = bc(l_{kv} + r)\\,e_{\\mathrm{kv}}. \\]\n"
+    "\n"
+    "Experts, under balanced routing (stamped): \\(N = bqK\\,etp/t\\) pairs on a rank, whatever the number of "
+    "experts,\n"
+    "\n"
+    "\\[ W_{\\mathrm{experts}} = \\frac{6bqK\\,HF_e}{t} \\text{ (gated)}. \\]\n"
+    "\n"
+    "Where the tensor group is the experts' too, every rank routes all tokens and one all-reduce sums what they and "
+    "the "
+    "shared experts gave; else tokens are divided, sent to their experts and back by all-to-alls, and gathered.\n"
+    "\n"
+    "In decode a window bounds what is seen, \\(\\min(c, w)\\), and so the cache; elsewhere it is a mask, which is not "
+    "counted. A soft cap is \\(3s\\) operations of the core, a position bias \\(s\\), a sink five a query and head. "
+    "\\(e_{\\mathrm{kv}}\\) are the bytes of an element of the cache, where it has a type of its own.\n"
+    "\n"
     "Reads and writes of the KV cache are effects. Fused and paged attention stay alternatives that a target may "
     "choose; "
     "none is assumed here.\n";
@@ -59,6 +89,12 @@ static const struct bp_reference references[] = {
     {"M. Shoeybi et al., Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism, 2019, "
      "section 3",
      "https://arxiv.org/abs/1909.08053"},
+    {"DeepSeek-AI, DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model, 2024, sections "
+     "2.1 and 2.2",
+     "https://arxiv.org/abs/2405.04434"},
+    {"D. Lepikhin et al., GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding, ICLR 2021, "
+     "sections 2.2 and 3",
+     "https://arxiv.org/abs/2006.16668"},
     {"T. Dao et al., FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness, NeurIPS 2022, "
      "section 3 (the boundary to implementations that do not materialise the scores)",
      "https://arxiv.org/abs/2205.14135"},

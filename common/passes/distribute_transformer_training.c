@@ -8,7 +8,8 @@
 #define RULE "distribute.training"
 
 static const char theory[] =
-    "One Transformer block is expanded into the tasks of one rank of a tensor-parallel group. Pipeline and data "
+    "One Transformer block of each kind is expanded into the tasks of one rank of a tensor-parallel group. Pipeline "
+    "and data "
     "parallelism stay in the typed strategy: no cross-stage graph is made up.\n"
     "\n"
     "Symbols: \\(B\\) micro-batch, \\(S\\) sequence, \\(H\\) hidden, \\(F\\) feed-forward, \\(h\\) query heads, "
@@ -84,6 +85,38 @@ static const char theory[] =
     "\n"
     "which for \\(e = 2\\), \\(g = 4\\) is 18 bytes a parameter at stage 0 and \\(6 + 12/dp\\) at stage 1.\n"
     "\n"
+    "### Other kinds of block\n"
+    "\n"
+    "A model is a list of kinds of block; each kind that is planned is a program of its own in the one snapshot, with "
+    "the symbols of its kind. The rows are those above, and these; all of them, with what each keeps, are in "
+    "docs/formulas.md.\n"
+    "\n"
+    "Experts: \\(E\\) of them, of which a token takes \\(K\\), each \\(F_e\\) wide, over \\(ep\\) ranks and, within an "
+    "expert, \\(etp\\). Under balanced routing, which is stamped on the snapshot, a rank has \\(N = BSK\\,etp/t\\) "
+    "pairs "
+    "of a token and an expert. Each pair meets the weights of one expert, so that the work follows the pairs and the "
+    "parameters the experts:\n"
+    "\n"
+    "\\[ W_{\\mathrm{experts}} = \\frac{6BSK\\,H F_e}{t} \\text{ (gated)}, \\qquad \\sum P = "
+    "\\frac{E}{ep}\\,3H\\frac{F_e}{etp}, \\qquad M_{\\mathrm{dispatch}} = M_{\\mathrm{combine}} = \\frac{BSK\\,H}{t}e. "
+    "\\]\n"
+    "\n"
+    "Latent attention in its expanded form, \\(l_q\\) and \\(l_{kv}\\) the ranks of the latents, \\(n\\), \\(r\\), "
+    "\\(v\\) "
+    "the widths of a head that do not rotate, that do, and of its value:\n"
+    "\n"
+    "\\[ W_{\\mathrm{latent}} = 2T_sH(l_q + l_{kv} + r) + 2T h_l\\bigl(l_q(n+r) + l_{kv}(n+v)\\bigr), \\qquad "
+    "W_{\\mathrm{scores}} = 2Bh_lSS_c(n + r + v). \\]\n"
+    "\n"
+    "Attention and MLP side by side sum their outputs before the one collective that both leave through. Norms may "
+    "stand "
+    "before each branch, after it, around it, or after the sum; a soft cap is \\(3\\) operations a score and a "
+    "position "
+    "bias one. A window is a mask, and no mask is counted. Under context parallelism \\(S = S_c/cp\\) is the rank's "
+    "share "
+    "of the sequence, and keys and values of all of it are gathered, \\(M = BS_c\\,2dk_l\\,e\\), or exchanged by "
+    "heads.\n"
+    "\n"
     "No latency, no efficiency and no physical collective algorithm is part of this derivation.\n";
 
 static const struct bp_reference references[] = {
@@ -99,6 +132,17 @@ static const struct bp_reference references[] = {
     {"S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020, sections "
      "3 and 5",
      "https://arxiv.org/abs/1910.02054"},
+    {"D. Lepikhin et al., GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding, ICLR 2021, "
+     "sections 2.2 and 3",
+     "https://arxiv.org/abs/2006.16668"},
+    {"DeepSeek-AI, DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model, 2024, sections "
+     "2.1 and 2.2",
+     "https://arxiv.org/abs/2405.04434"},
+    {"H. Liu et al., Ring Attention with Blockwise Transformers for Near-Infinite Context, ICLR 2024, section 3",
+     "https://arxiv.org/abs/2310.01889"},
+    {"S. A. Jacobs et al., DeepSpeed Ulysses: System Optimizations for Enabling Training of Extreme Long Sequence "
+     "Transformer Models, 2023, section 3",
+     "https://arxiv.org/abs/2309.14509"},
     {"M. Isaev et al., Calculon: a Methodology and Tool for High-Level Codesign of Systems and Large Language Models, "
      "SC 2023",
      "https://doi.org/10.1145/3581784.3607102"},
@@ -429,7 +473,8 @@ const struct bp_pass bp_distribute_transformer_training = {
     .target = BP_STAGE_DISTRIBUTED,
     .rule = RULE,
     .title = "Training distribution",
-    .summary = "Expands one training block into the compute and collective tasks of one tensor-parallel rank.",
+    .summary =
+        "Expands one training block of each kind into the compute and collective tasks of one tensor-parallel rank.",
     .formula_source = "Megatron-LM, selective recomputation",
     .bindings = BP_BINDING_WORKLOAD | BP_BINDING_STRATEGY,
     .applies = applies,

@@ -125,6 +125,7 @@ START_TEST(test_capacity__a_model_that_is_not_planned_is_held_or_counted)
     struct reply served = post_fit(request);
     ck_assert_int_eq(served.status, 200);
     ck_assert_int_eq(int_at(served.json, "/stages/0/kinds/sliding_expert"), 18);
+    set_at(request, "/model", json_pack("{s:s}", "name", "gpt-oss-120b"));
     set_at(request, "/workload",
            json_pack("{s:s, s:i, s:i, s:i, s:s}", "mode", "training", "sequence_length", 4096, "micro_batch_size", 1,
                      "global_batch_size", 1, "dtype", "bfloat16"));
