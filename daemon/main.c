@@ -82,6 +82,8 @@ static int start(struct program *program, const struct bp_daemon_config *config,
     sd_notifyf(0, "STATUS=Opening %s", config->database);
     if (bp_store_open(&store, &program->store, err))
         return -1;
+    if (bp_store_is_new(program->store))
+        bp_log(BP_LOG_WARNING, "a new database was made", BP_LOG_FIELDS(BP_LOG_TEXT("database", config->database)));
     sd_notify(0, "STATUS=Taking up what was accepted before");
     const struct bp_service_options service = {
         .database = config->database,
