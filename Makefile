@@ -182,7 +182,7 @@ check-api: all $(BUILD)/tests/api
 
 # Disks and memory that fail, one call after the other.
 check-faults: all $(BUILD)/tests/fault
-	BP_BUILD=$(BUILD) $(BUILD)/tests/fault vfs memory disk
+	BP_BUILD=$(BUILD) $(BUILD)/tests/fault vfs memory disk schema
 
 # kill -9 under load, BP_CRASH_ROUNDS times, and within collections, BP_COLLECT_ROUNDS times.
 check-crash: all $(BUILD)/tests/fault
