@@ -75,6 +75,7 @@ static int start(struct program *program, const struct bp_daemon_config *config,
     if (open_access(program, config, err))
         return -1;
     const struct bp_store_options store = {.path = config->database,
+                                           .wal_limit = (uint64_t)config->wal_limit << 20,
                                            .observer = bp_service_store_observer(&program->metrics)};
     struct bp_sd_listeners listeners;
     if (bp_sd_listeners(may_serve_anyone(config), &listeners, err))

@@ -361,6 +361,72 @@ START_TEST(test_disk__a_start_on_a_full_disk_is_refused_and_changes_nothing)
 }
 END_TEST
 
+/* ---- A reader that stays ---- */
+
+/* Another process with a read transaction on the database, until it is told to go by the closing of `*ret_end`. */
+static pid_t begin_reading(int *ret_end)
+{
+    int begun[2], end[2];
+    char byte = 0;
+    ck_assert_int_eq(pipe(begun), 0);
+    ck_assert_int_eq(pipe(end), 0);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        sqlite3 *database = NULL;
+        close(end[1]);
+        if (sqlite3_open_v2(server.database, &database, SQLITE_OPEN_READONLY, NULL) ||
+            sqlite3_exec(database, "BEGIN; SELECT count(*) FROM plans", NULL, NULL, NULL) ||
+            write(begun[1], &byte, 1) != 1 || read(end[0], &byte, 1) != 0)
+            _exit(1);
+        _exit(sqlite3_exec(database, "COMMIT", NULL, NULL, NULL) || sqlite3_close(database));
+    }
+    ck_assert_int_eq(read(begun[0], &byte, 1), 1);
+    close(begun[0]), close(begun[1]), close(end[0]);
+    *ret_end = end[1];
+    return pid;
+}
+
+START_TEST(test_disk__a_reader_that_stays_stops_new_work_at_the_limit_of_the_log_until_it_leaves)
+{
+    static const char *const limit[] = {"--wal-limit", "16", NULL};
+    enum { LIMIT = 16 << 20, SLACK = 1 << 20, MANY = 20000, PATIENCE_MS = 60000 };
+    server_stop(&server);
+    server_restart(&server, limit);
+    make_plans();
+    struct server reader = {.pid = 0};
+    int end, status;
+    unsigned long number = PLANS;
+    reader.pid = begin_reading(&end);
+    while ((status = http_post("/v1/plans", load_request(number)).status) == 201 || status == 422) {
+        ck_assert_uint_lt(++number, MANY);
+        if (number % 50 == 0)
+            http_forget();
+    }
+    struct reply refused = http_post("/v1/plans", load_request(number));
+    expect_problem(&refused, 503, "wal_full");
+    ck_assert_ptr_nonnull(http_header(&refused, "retry-after"));
+    struct reply readiness = http_get("/readyz");
+    ck_assert_int_eq(readiness.status, 503);
+    ck_assert_ptr_nonnull(strstr(readiness.body, "wal_full"));
+    ck_assert_uint_ge(file_size(beside("-wal")), LIMIT);
+    ck_assert_uint_lt(file_size(beside("-wal")), LIMIT + SLACK);
+    ck_assert_int_ge(server_metric("blueprint_wal_bytes"), LIMIT);
+    ck_assert_int_eq(http_get("/v1/plans/%s", acks[0].id).status, 200);
+    ck_assert_int_eq(http_post("/v1/plans", load_request(acks[0].number)).status, 200);
+    close(end);
+    ck_assert_int_eq(server_wait(&reader), 0);
+    for (int ms = 0; ms < PATIENCE_MS && http_get("/readyz").status != 200; ms += 10)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    ck_assert_int_eq(http_get("/readyz").status, 200);
+    ck_assert_uint_eq(file_size(beside("-wal")), 0);
+    ck_assert_int_eq(server_metric("blueprint_wal_bytes"), 0);
+    status = post(number);
+    ck_assert(status == 201 || status == 422);
+    expect_all();
+}
+END_TEST
+
 #define N(array) (int)(sizeof(array) / sizeof *(array))
 
 Suite *suite_disk(void)
@@ -380,5 +446,6 @@ Suite *suite_disk(void)
     tcase_add_test(tcase, test_disk__a_read_only_file_is_refused);
     tcase_add_test(tcase, test_disk__a_full_disk_refuses_and_goes_on_when_there_is_room);
     tcase_add_test(tcase, test_disk__a_start_on_a_full_disk_is_refused_and_changes_nothing);
+    tcase_add_test(tcase, test_disk__a_reader_that_stays_stops_new_work_at_the_limit_of_the_log_until_it_leaves);
     return suite;
 }
