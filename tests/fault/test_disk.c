@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -361,6 +362,29 @@ START_TEST(test_disk__a_start_on_a_full_disk_is_refused_and_changes_nothing)
 }
 END_TEST
 
+/* Not for want of room: the file may not grow any more, which is an error that nobody expects. The store is not trusted
+ * any more, though writes work again, until the daemon is started again. */
+START_TEST(test_disk__a_write_that_fails_ends_the_daemon_and_loses_nothing)
+{
+    make_plans();
+    const struct rlimit limit = {.rlim_cur = file_size(beside("-wal")) + 3 * PAGE, .rlim_max = RLIM_INFINITY},
+                        none = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    unsigned long number = PLANS;
+    ck_assert_int_eq(prlimit(server.pid, RLIMIT_FSIZE, &limit, NULL), 0);
+    ck_assert_int_eq(post_until_full(&number), 503);
+    ck_assert_int_eq(prlimit(server.pid, RLIMIT_FSIZE, &none, NULL), 0);
+    struct reply refused = http_post("/v1/plans", load_request(number));
+    ck_assert_msg(refused.status == 503 || refused.status == 0, "%d", refused.status); /* or the daemon has gone */
+    ck_assert_int_eq(server_wait(&server), 1);
+    ck_assert(server_logged(&server, "the store failed"));
+    server_restart(&server, NULL);
+    expect_all();
+    ck_assert_int_eq(http_get("/readyz").status, 200);
+    const int status = post(number);
+    ck_assert(status == 201 || status == 422);
+}
+END_TEST
+
 /* ---- A reader that stays ---- */
 
 /* Another process with a read transaction on the database, until it is told to go by the closing of `*ret_end`. */
@@ -446,6 +470,7 @@ Suite *suite_disk(void)
     tcase_add_test(tcase, test_disk__a_read_only_file_is_refused);
     tcase_add_test(tcase, test_disk__a_full_disk_refuses_and_goes_on_when_there_is_room);
     tcase_add_test(tcase, test_disk__a_start_on_a_full_disk_is_refused_and_changes_nothing);
+    tcase_add_test(tcase, test_disk__a_write_that_fails_ends_the_daemon_and_loses_nothing);
     tcase_add_test(tcase, test_disk__a_reader_that_stays_stops_new_work_at_the_limit_of_the_log_until_it_leaves);
     return suite;
 }
