@@ -4,7 +4,7 @@
 #   make demo         set up, build, and plan a public model end to end
 #   make check        set up, build, run the tests
 #   make deps         install what the build and the tests need (Debian packages; silent when nothing is missing)
-#   make check-long   the tests that take minutes: more cases, 200 crashes, valgrind, five minutes for each fuzz target
+#   make check-long   the tests that take minutes: more cases, every failure of disk and memory, 200 crashes, valgrind, five minutes for each fuzz target
 #   make check-fuzz   every fuzz target for FUZZ_SECONDS (20), with clang's libFuzzer
 #   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
 #   make golden       hold the passes at their new revisions to what they derive now
@@ -182,7 +182,7 @@ check-api: all $(BUILD)/tests/api
 
 # Disks and memory that fail, one call after the other.
 check-faults: all $(BUILD)/tests/fault
-	BP_BUILD=$(BUILD) $(BUILD)/tests/fault vfs memory
+	BP_BUILD=$(BUILD) $(BUILD)/tests/fault vfs memory disk schema
 
 # kill -9 under load, BP_CRASH_ROUNDS times, and within collections, BP_COLLECT_ROUNDS times.
 check-crash: all $(BUILD)/tests/fault

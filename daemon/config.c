@@ -171,6 +171,11 @@ static const char *read_answer_timeout(const char *text, struct bp_daemon_config
     return read_uint(text, 1, 3600, "must be a number of seconds between 1 and 3600", &config->answer_timeout);
 }
 
+static const char *read_wal_limit(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 16, 1048576, "must be a number of MiB between 16 and 1048576", &config->wal_limit);
+}
+
 static const char *read_stop_timeout(const char *text, struct bp_daemon_config *config)
 {
     return read_uint(text, 0, 3600, "must be a number of seconds between 0 and 3600", &config->stop_timeout);

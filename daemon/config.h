@@ -43,6 +43,7 @@ struct bp_daemon_config {
     unsigned workers, queue;
     unsigned connections, connections_per_address;          /* 0: as many as there can be */
     unsigned receive_timeout, answer_timeout, stop_timeout; /* seconds */
+    unsigned wal_limit;                                     /* MiB */
     char token_name[BP_TOKEN_NAME];                         /* with BP_ACTION_NEW_TOKEN */
     enum bp_log_level log_level;
 };

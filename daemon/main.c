@@ -75,6 +75,7 @@ static int start(struct program *program, const struct bp_daemon_config *config,
     if (open_access(program, config, err))
         return -1;
     const struct bp_store_options store = {.path = config->database,
+                                           .wal_limit = (uint64_t)config->wal_limit << 20,
                                            .observer = bp_service_store_observer(&program->metrics)};
     struct bp_sd_listeners listeners;
     if (bp_sd_listeners(may_serve_anyone(config), &listeners, err))
@@ -82,6 +83,8 @@ static int start(struct program *program, const struct bp_daemon_config *config,
     sd_notifyf(0, "STATUS=Opening %s", config->database);
     if (bp_store_open(&store, &program->store, err))
         return -1;
+    if (bp_store_is_new(program->store))
+        bp_log(BP_LOG_WARNING, "a new database was made", BP_LOG_FIELDS(BP_LOG_TEXT("database", config->database)));
     sd_notify(0, "STATUS=Taking up what was accepted before");
     const struct bp_service_options service = {
         .database = config->database,

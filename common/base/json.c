@@ -1,12 +1,12 @@
 #include "common/base/json.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/canon.h"
+#include "common/base/json_load.h"
 #include "common/base/u128.h"
 
 struct scan {
@@ -51,23 +51,6 @@ static enum bp_code code_of_jansson(enum json_error_code code)
     default:
         return BP_E_invalid_json;
     }
-}
-
-/* jansson takes some allocation failures for bad syntax, and overlooks others: it goes on without the characters that
- * found no room, and then writes past the end of a string whose escape has lost one. So its allocations are watched, on
- * each thread, and once one has failed within a parse all do, which ends it. */
-static _Thread_local bool parsing, allocation_failed;
-
-static void *watched_malloc(size_t n)
-{
-    void *memory = parsing && allocation_failed ? NULL : malloc(n);
-    allocation_failed |= !memory;
-    return memory;
-}
-
-static void watch_allocations(void)
-{
-    json_set_alloc_funcs(watched_malloc, free);
 }
 
 /* Of the last byte that was read, which is where the text went wrong. */
@@ -120,17 +103,18 @@ static void tame_number(char *text, size_t n)
         text[0] = '-';
 }
 
-static json_t *load(const char *text, size_t n, json_error_t *error)
+static json_t *load(const char *text, size_t n, json_error_t *error, bool *ret_out_of_memory)
 {
     *error = (json_error_t){0};
-    return json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, error);
+    return bp_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, error, ret_out_of_memory);
 }
 
 /* The text again, its numbers tamed. Positions stay what they are. */
-static json_t *load_tamed(const char *text, size_t n, json_error_t *error)
+static json_t *load_tamed(const char *text, size_t n, json_error_t *error, bool *ret_out_of_memory)
 {
-    char *copy = watched_malloc(n);
+    char *copy = malloc(n);
     bool in_string = false, escaped = false;
+    *ret_out_of_memory = !copy;
     if (!copy)
         return NULL;
     memcpy(copy, text, n);
@@ -147,14 +131,13 @@ static json_t *load_tamed(const char *text, size_t n, json_error_t *error)
             tame_number(copy + i, end - i);
         }
     }
-    json_t *value = load(copy, n, error);
+    json_t *value = load(copy, n, error, ret_out_of_memory);
     free(copy);
     return value;
 }
 
 json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_position, struct bp_err *err)
 {
-    static pthread_once_t watched = PTHREAD_ONCE_INIT;
     struct scan scan = scan_depth(text, n);
     if (!scan.has_text) {
         *ret_position = (struct bp_json_position){1, 1};
@@ -167,23 +150,16 @@ json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_p
                 scan.position.column, BP_JSON_DEPTH_MAX);
         return NULL;
     }
-    pthread_once(&watched, watch_allocations);
-    allocation_failed = false;
-    parsing = true;
     json_error_t error;
-    json_t *value = load(text, n, &error);
-    if (!value && !allocation_failed && json_error_code(&error) == json_error_numeric_overflow)
-        value = load_tamed(text, n, &error);
-    parsing = false;
-    if (allocation_failed) {
-        json_decref(value);
-        value = NULL;
-    }
+    bool out_of_memory;
+    json_t *value = load(text, n, &error, &out_of_memory);
+    if (!value && !out_of_memory && json_error_code(&error) == json_error_numeric_overflow)
+        value = load_tamed(text, n, &error, &out_of_memory);
     if (!value) {
         *ret_position = position_of(text, n, &error);
-        bp_fail(err, allocation_failed ? BP_E_out_of_memory : code_of_jansson(json_error_code(&error)), "",
+        bp_fail(err, out_of_memory ? BP_E_out_of_memory : code_of_jansson(json_error_code(&error)), "",
                 "line %d, column %d: %s", ret_position->line, ret_position->column,
-                allocation_failed ? "no memory to read the text" : error.text);
+                out_of_memory ? "no memory to read the text" : error.text);
     }
     return value;
 }

@@ -16,6 +16,12 @@ char *bp_store_real_path(const char *path, struct bp_err *err);
 /* Takes PATH.lock for as long as the descriptor stays open, and writes the pid into it. */
 int bp_store_lock(const char *real_path, int *ret_fd, struct bp_err *err);
 
+/* ---- wal.c ---- */
+
+/* Before the file is opened: storage_failed when a log was left behind of which SQLite would drop without a word what
+ * has been acknowledged. */
+int bp_store_check_log(const char *real_path, struct bp_err *err);
+
 /* ---- migrate.c ---- */
 
 /* The schema version of the file, 0 when it is absent or empty, read through a connection that changes nothing; but
@@ -114,6 +120,7 @@ void bp_store_pool_give(struct bp_store_pool *pool, struct bp_db *db);
 
 struct bp_store {
     char *path;
+    bool is_new;
     int lock_fd;
     struct bp_store_writer writer;
     struct bp_store_pool pool;

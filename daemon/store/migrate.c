@@ -50,10 +50,12 @@ static int read_schema(const char *path, bool for_writing, int64_t ret[3], bool 
 int bp_store_schema(const char *real_path, bool may_roll_back, unsigned *ret, struct bp_err *err)
 {
     struct stat status;
-    if (stat(real_path, &status) < 0 || status.st_size == 0) {
+    if (stat(real_path, &status) < 0 || (S_ISREG(status.st_mode) && status.st_size == 0)) {
         *ret = 0;
         return 0;
     }
+    if (!S_ISREG(status.st_mode))
+        return bp_fail(err, BP_E_storage_failed, "", "%s is not a file", real_path);
     int64_t answers[3] = {0};
     struct bp_err first = {0};
     bool has_journal = false;
@@ -112,7 +114,11 @@ int bp_store_open_writer(const char *real_path, unsigned version, struct bp_db *
 {
     if (bp_db_open(real_path, true, ret, err) < 0)
         return -1;
-    if (migrate(ret, version, err) == 0 && bp_store_checkpoint_all(ret, err) == 0)
+    /* SQLite falls back to reading alone where it may not write. */
+    int result = sqlite3_db_readonly(ret->handle, "main") == 1
+                     ? bp_fail(err, BP_E_storage_failed, "", "the file or its directory cannot be written to")
+                     : 0;
+    if (result == 0 && migrate(ret, version, err) == 0 && bp_store_checkpoint_all(ret, err) == 0)
         return 0;
     bp_db_close(ret);
     return bp_err_prefix(err, "%s", real_path);
@@ -140,7 +146,9 @@ int bp_store_migrate(const char *path, bool dry_run, unsigned *ret_from, unsigne
     if (!real)
         return -1;
     if (bp_store_lock(real, &lock_fd, err) == 0) {
-        result = bp_store_schema(real, !dry_run, &version, err);
+        result = bp_store_check_log(real, err);
+        if (result == 0)
+            result = bp_store_schema(real, !dry_run, &version, err);
         struct bp_db db;
         if (result == 0 && !dry_run && (result = bp_store_open_writer(real, version, &db, err)) == 0)
             bp_db_close(&db);

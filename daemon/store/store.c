@@ -40,9 +40,10 @@ static int open_connections(struct bp_store *store, const struct bp_store_option
     writer->batch = options->batch ? options->batch : BATCH;
     writer->wal_limit = options->wal_limit ? options->wal_limit : WAL_LIMIT;
     writer->observer = options->observer;
-    if (bp_store_schema(store->path, true, &version, err) < 0 ||
+    if (bp_store_check_log(store->path, err) < 0 || bp_store_schema(store->path, true, &version, err) < 0 ||
         bp_store_open_writer(store->path, version, &writer->db, err) < 0)
         return -1;
+    store->is_new = version == 0;
     if (count_rows(&writer->db, &writer->counts, err) == 0 &&
         bp_store_pool_open(&store->pool, store->path, readers, deadline_ms, err) == 0) {
         if (bp_store_writer_start(writer, err) == 0)
@@ -50,7 +51,7 @@ static int open_connections(struct bp_store *store, const struct bp_store_option
         bp_store_pool_close(&store->pool);
     }
     bp_db_close(&writer->db);
-    return -1;
+    return bp_err_prefix(err, "%s", store->path);
 }
 
 static void free_store(struct bp_store *store)
@@ -85,7 +86,9 @@ int bp_store_open_reader(const char *path, struct bp_store **ret, struct bp_err 
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the store");
     store->lock_fd = -1;
     store->path = bp_store_real_path(path, err);
-    int result = store->path ? bp_store_schema(store->path, false, &version, err) : -1;
+    int result = store->path ? bp_store_check_log(store->path, err) : -1;
+    if (result == 0)
+        result = bp_store_schema(store->path, false, &version, err);
     if (result == 0 && version != bp_store_schema_known())
         result = bp_fail(err, BP_E_storage_failed, "", "%s has schema %u, %u is needed: migrate it first", path,
                          version, bp_store_schema_known());
@@ -97,6 +100,11 @@ int bp_store_open_reader(const char *path, struct bp_store **ret, struct bp_err 
     }
     *ret = store;
     return 0;
+}
+
+bool bp_store_is_new(const struct bp_store *store)
+{
+    return store->is_new;
 }
 
 void bp_store_close(struct bp_store *store)

@@ -56,6 +56,9 @@ struct bp_store_options {
  * storage_failed, out_of_memory. */
 int bp_store_open(const struct bp_store_options *options, struct bp_store **ret, struct bp_err *err);
 
+/* Whether bp_store_open made the database: there was no file, or an empty one. */
+bool bp_store_is_new(const struct bp_store *store);
+
 /* Commits whatever is queued, calls every callback, checkpoints, gives the lock back. NULL does nothing. Not from a
  * callback. */
 void bp_store_close(struct bp_store *store);

@@ -173,7 +173,9 @@ int bp_store_verify(const char *path, const struct bp_store_verifier *verifier, 
     if (!real)
         return -1;
     int result = access(real, F_OK) ? bp_fail(err, BP_E_storage_failed, "", "%s: %s", path, strerror(errno))
-                                    : bp_store_schema(real, false, &version, err);
+                                    : bp_store_check_log(real, err);
+    if (result == 0)
+        result = bp_store_schema(real, false, &version, err);
     if (result == 0 && version != bp_store_schema_known())
         result = bp_fail(err, BP_E_storage_failed, "", "%s has schema %u, %u is needed: migrate it first", path,
                          version, bp_store_schema_known());

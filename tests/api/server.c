@@ -172,14 +172,16 @@ void server_kill(struct server *at)
     ck_assert_int_eq(server_wait(at), -1);
 }
 
-void server_start_and_kill(const struct server *at, unsigned us)
+void server_start_and_kill(const struct server *at, unsigned us, const char *const *arguments)
 {
     struct server other = {.pid = fork()};
     ck_assert_int_ge(other.pid, 0);
     if (other.pid == 0)
-        run(at->database, at->log, "", open("/dev/null", O_WRONLY), NULL);
+        run(at->database, at->log, "", open("/dev/null", O_WRONLY), arguments);
     nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L}, NULL);
-    server_kill(&other);
+    ck_assert_int_eq(kill(other.pid, SIGKILL), 0);
+    const int status = server_wait(&other);
+    ck_assert(status == -1 || (arguments && status == 0));
 }
 
 bool server_logged(const struct server *at, const char *text)

@@ -37,8 +37,9 @@ bool server_logged(const struct server *at, const char *text);
 void server_stop(struct server *at);
 void server_kill(struct server *at); /* SIGKILL, as a crash */
 
-/* Starts the daemon on the database it had and kills it `us` microseconds later, wherever its start had come. */
-void server_start_and_kill(const struct server *at, unsigned us);
+/* Starts the daemon on the database it had and kills it `us` microseconds later, wherever it had come. With arguments
+ * that make it do something else than serve it may have done that. */
+void server_start_and_kill(const struct server *at, unsigned us, const char *const *arguments);
 
 /* Waits until it ended and returns its exit status; -1 when a signal ended it. */
 int server_wait(struct server *at);

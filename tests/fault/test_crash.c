@@ -157,7 +157,7 @@ static struct inspection one_round(unsigned seed, unsigned serial)
     crashed_twice = chance(4) == 0;
     ever_crashed_twice |= crashed_twice;
     if (crashed_twice) {
-        server_start_and_kill(&server, chance(30000));
+        server_start_and_kill(&server, chance(30000), NULL);
         totals->start_kills++;
     }
     server_restart(&server, NULL);

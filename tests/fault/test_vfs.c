@@ -19,7 +19,7 @@ static const struct row {
     unsigned in_short;
     struct fault fault;
 } rows[] = {
-    {"a write fails", CRASHED_ONE | NONE_ONE, {.call = FAULT_WRITE, .rc = SQLITE_IOERR_WRITE}},
+    {"a write fails", CRASHED_ONE, {.call = FAULT_WRITE, .rc = SQLITE_IOERR_WRITE}},
     {"a write finds no room", CRASHED_ALL, {.call = FAULT_WRITE, .rc = SQLITE_FULL, .half = true}},
     {"a write stops half-way", 0, {.call = FAULT_WRITE, .rc = SQLITE_IOERR_WRITE, .half = true}},
     {"a sync fails", EACH, {.call = FAULT_SYNC, .rc = SQLITE_IOERR_FSYNC}},

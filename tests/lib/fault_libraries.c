@@ -10,14 +10,25 @@
 static sqlite3_mem_methods sqlite_real;
 static json_malloc_t jansson_real;
 
+/* SQLite's are not counted a second time, as malloc's. */
 static void *sqlite_malloc(int n)
 {
-    return bp_fault_alloc_fails(BP_FAULT_SQLITE) ? NULL : sqlite_real.xMalloc(n);
+    if (bp_fault_alloc_fails(BP_FAULT_SQLITE))
+        return NULL;
+    bp_fault_alloc_exempt(true);
+    void *memory = sqlite_real.xMalloc(n);
+    bp_fault_alloc_exempt(false);
+    return memory;
 }
 
 static void *sqlite_realloc(void *memory, int n)
 {
-    return bp_fault_alloc_fails(BP_FAULT_SQLITE) ? NULL : sqlite_real.xRealloc(memory, n);
+    if (bp_fault_alloc_fails(BP_FAULT_SQLITE))
+        return NULL;
+    bp_fault_alloc_exempt(true);
+    memory = sqlite_real.xRealloc(memory, n);
+    bp_fault_alloc_exempt(false);
+    return memory;
 }
 
 /* The reader's own function is to see the failure: it is asked for more than there can be. */

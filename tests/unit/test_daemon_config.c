@@ -151,6 +151,7 @@ START_TEST(test_config__values_that_are_none_are_refused)
         {"--receive-timeout", "0", "between"},
         {"--answer-timeout", "3601", "between"},
         {"--stop-timeout", "15s", "between"},
+        {"--wal-limit", "15", "between"},
         {"--log-level", "INFO", "debug"},
         {"--database", "", "path"},
     };
