@@ -108,15 +108,6 @@ void bp_problems_add(struct bp_problems *problems, enum bp_code code, const char
     va_end(args);
 }
 
-void bp_problems_drop(struct bp_problems *problems, enum bp_code code)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < problems->n; i++)
-        if (problems->at[i].code != code)
-            problems->at[n++] = problems->at[i];
-    problems->n = n;
-}
-
 void bp_problems_release(struct bp_problems *problems)
 {
     free(problems->at);

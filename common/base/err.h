@@ -55,8 +55,6 @@ struct bp_problems {
 void bp_problems_add(struct bp_problems *problems, enum bp_code code, const char *path, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Takes out every problem of one code. */
-void bp_problems_drop(struct bp_problems *problems, enum bp_code code);
 void bp_problems_release(struct bp_problems *problems);
 
 /* True when nothing was added and nothing was lost. */

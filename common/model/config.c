@@ -67,14 +67,6 @@ static void count(const char *pointer, struct bp_problems *problems, struct bp_c
         config->has_parameters = true;
 }
 
-/* What the transformer form cannot say is refused even where no key has been named for it. */
-static void refuse_beyond_form(struct bp_import *import, size_t first)
-{
-    const char *beyond = bp_model_beyond_form(&import->model);
-    if (beyond && import->reader.problems->n == first)
-        bp_import_refuse(import, "model_type", beyond);
-}
-
 /* What is known of a method beyond its name. */
 static const struct bp_quantisation methods[] = {
     {.method = "fp8", .element_bits = 8, .scale_bits = 32},
@@ -159,7 +151,7 @@ static int list_assumed(const struct bp_import *import, struct bp_arena *arena, 
 /* Members of the config around that are read too, or are the model itself. */
 static bool is_read_around(const struct bp_import *import, const char *key)
 {
-    static const char *const read[] = {text_key, "architectures", "model_type", "quantization_config"};
+    static const char *const read[] = {text_key, "architectures", "model_type"};
     for (size_t i = 0; i < sizeof read / sizeof *read; i++)
         if (strcmp(read[i], key) == 0)
             return true;
@@ -213,15 +205,12 @@ static int list_refused(const struct bp_problems *problems, size_t first, size_t
     return 0;
 }
 
-/* Of a config around the language model's: its class, and how its checkpoint is stored. */
+/* A config around the language model's has a class of its own. */
 static void refuse_around(struct bp_import *import, const struct family *family, const struct bp_reader *around)
 {
-    static const char quantisation_key[] = "quantization_config";
     struct bp_import outer = {.reader = *around};
     if (family)
         bp_import_refuse_class(&outer, family->public_class);
-    if (json_object_size(json_object_get(around->object, quantisation_key)))
-        bp_import_refuse(&outer, quantisation_key, "quantisation");
     import->other_class |= outer.other_class;
 }
 
@@ -236,7 +225,6 @@ static int describe(struct bp_import *import, const struct family *outer, const 
     bp_import_refuse_rest(import, import->around ? NULL : family->public_class);
     if (import->around)
         refuse_around(import, outer, reader);
-    refuse_beyond_form(import, before);
     ret->family = named->model_type;
     ret->public_class = named->public_class;
     strcpy(import->model.name, named->model_type);
@@ -273,16 +261,34 @@ int bp_config_import(const json_t *config, const char *pointer, struct bp_arena 
     return 0;
 }
 
-static void read_transformer(const json_t *value, const char *pointer, struct bp_arena *arena,
-                             struct bp_problems *problems, struct bp_config *config)
+/* The form can say it; no row has it. */
+static void refuse_cross_attention(const struct bp_reader *reader)
+{
+    static const char key[] = "cross_attention";
+    if (json_is_true(bp_reader_get(reader, key, false)))
+        bp_reader_problem(reader, BP_E_unsupported_feature, key, "cross-attention is not modelled");
+    const json_t *kinds = bp_reader_get(reader, "kinds", false);
+    for (size_t i = 0; i < json_array_size(kinds); i++) {
+        struct bp_reader kind = *reader;
+        snprintf(kind.pointer, sizeof kind.pointer, "%.200s/kinds/%zu", reader->pointer, i);
+        kind.object = json_array_get(kinds, i);
+        refuse_cross_attention(&kind);
+    }
+}
+
+static int read_transformer(const json_t *value, const char *pointer, struct bp_arena *arena,
+                            struct bp_problems *problems, struct bp_config *config)
 {
     struct bp_reader reader = bp_reader_of(value, pointer, problems);
     size_t before = problems->n;
     bp_reader_get(&reader, "name", true);
     bp_model_read(&reader, arena, &config->model);
     config->family = "transformer";
-    if (problems->n == before && problems->n_dropped == 0 && reader.object)
-        count(pointer, problems, config);
+    if (problems->n != before || problems->n_dropped || problems->out_of_memory || !reader.object)
+        return 0;
+    count(pointer, problems, config);
+    refuse_cross_attention(&reader);
+    return list_refused(problems, before, strlen(pointer), arena, config);
 }
 
 enum form { FORM_HUGGINGFACE, FORM_NAME, FORM_TRANSFORMER, FORMS };
@@ -342,7 +348,7 @@ int bp_config_resolve(const json_t *value, const char *pointer, struct bp_arena 
         if (form == FORM_HUGGINGFACE)
             failed = bp_config_import(model, inner, arena, problems, &result);
         else if (form == FORM_TRANSFORMER)
-            read_transformer(model, inner, arena, problems, &result);
+            failed = read_transformer(model, inner, arena, problems, &result);
         else
             failed = from_catalogue(&reader, arena, &result);
     }

@@ -36,7 +36,6 @@ static void opt_word_embedding(struct bp_import *import)
     if (!width || !model->hidden_size || width == model->hidden_size)
         return;
     model->word_embed_proj_dim = width;
-    bp_import_refuse(import, "word_embed_proj_dim", "a word embedding of another width than the hidden size");
 }
 
 static void opt_norms(struct bp_import *import)
@@ -46,14 +45,8 @@ static void opt_norms(struct bp_import *import)
     bool final_removed = bp_import_flag(import, "_remove_final_layer_norm", false);
     model->norm_without_weight = !bp_import_flag(import, "layer_norm_elementwise_affine", true);
     model->final_norm_absent = !before || final_removed;
-    if (!before) {
+    if (!before)
         model->kinds[0].norm_place = BP_NORM_PLACE_AFTER_RESIDUAL;
-        bp_import_refuse(import, "do_layer_norm_before", "a norm after the residual");
-    }
-    if (before && final_removed)
-        bp_import_refuse(import, "_remove_final_layer_norm", "a model without final norm");
-    if (model->norm_without_weight)
-        bp_import_refuse(import, "layer_norm_elementwise_affine", "a norm without weights");
 }
 
 void bp_opt_for_causal_lm(struct bp_import *import)
@@ -88,10 +81,6 @@ void bp_llama_for_causal_lm(struct bp_import *import)
     bp_import_llama(import, (struct bp_llama_defaults){.intermediate_size = 11008});
     kind->qkv_bias = kind->output_bias = bp_import_flag(import, "attention_bias", false);
     kind->mlp_bias = bp_import_flag(import, "mlp_bias", false);
-    if (kind->qkv_bias && !kind->mlp_bias)
-        bp_import_refuse(import, "attention_bias", "a bias of the attention but not of the MLP");
-    if (kind->mlp_bias && !kind->qkv_bias)
-        bp_import_refuse(import, "mlp_bias", "a bias of the MLP but not of the attention");
     bp_import_window(import, 0, true);
 }
 
@@ -169,5 +158,4 @@ void bp_olmo2_for_causal_lm(struct bp_import *import)
     kind->norm_place = BP_NORM_PLACE_AFTER;
     kind->qk_norm = BP_QK_NORM_SPAN;
     bp_import_attention_bias(import, false);
-    bp_import_refuse(import, "model_type", "a norm after each branch, and over all heads of query and key,");
 }

@@ -74,7 +74,6 @@ void bp_gpt_oss_for_causal_lm(struct bp_import *import)
                                             bp_import_spelling(import, "num_experts_per_tok", "experts_per_token"), 4,
                                             "intermediate_size", 2880});
     kind->router_bias = kind->expert_bias = kind->sinks = true;
-    bp_import_refuse(import, "model_type", "an attention with sinks");
     bool window = bp_import_window(import, 128, true);
     uint8_t *layers = bp_import_layers(import);
     bool listed = window && layers && bp_import_layer_types(import, "sliding_attention");
@@ -104,7 +103,6 @@ static void latent_attention(struct bp_import *import, uint64_t heads)
     kind->v_head_dim = bp_import_size(import, "v_head_dim", 128);
     kind->head_dim = kind->qk_nope_head_dim + kind->qk_rope_head_dim;
     kind->rotary_dim = kind->qk_rope_head_dim;
-    bp_import_refuse(import, key_key, "latent attention");
 }
 
 /* The experts that every token takes are as one of their widths together. */
@@ -191,8 +189,6 @@ static void llama4_attention(struct bp_import *import)
     uint64_t chunk = bp_import_count(import, chunk_key, 8192), n = import->model.num_hidden_layers;
     import->model.kinds[0].window = chunk;
     import->model.kinds[0].chunked = chunk > 0;
-    if (chunk)
-        bp_import_refuse(import, chunk_key, "chunked attention");
     if (rotated && json_array_size(rotated) < n)
         bp_reader_problem(&import->reader, BP_E_conflict, list_key, "must have a member for each of %llu layers",
                           (unsigned long long)n);

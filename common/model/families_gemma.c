@@ -21,19 +21,8 @@ void bp_gemma_for_causal_lm(struct bp_import *import)
 
 static void soft_caps(struct bp_import *import, bool fallback)
 {
-    static const char scores_key[] = "attn_logit_softcapping", logits_key[] = "final_logit_softcapping";
-    import->model.kinds[0].soft_cap = bp_import_soft_cap(import, scores_key, fallback);
-    import->model.final_soft_cap = bp_import_soft_cap(import, logits_key, fallback);
-    if (import->model.kinds[0].soft_cap)
-        bp_import_refuse(import, scores_key, "a soft cap of the scores");
-    if (import->model.final_soft_cap)
-        bp_import_refuse(import, logits_key, "a soft cap of the logits");
-}
-
-static void norms_around(struct bp_import *import)
-{
-    import->model.kinds[0].norm_place = BP_NORM_PLACE_AROUND;
-    bp_import_refuse(import, "model_type", "a norm before and after each branch");
+    import->model.kinds[0].soft_cap = bp_import_soft_cap(import, "attn_logit_softcapping", fallback);
+    import->model.final_soft_cap = bp_import_soft_cap(import, "final_logit_softcapping", fallback);
 }
 
 /* Of `run` layers the last attends fully, where layer_types does not say which do. */
@@ -51,7 +40,7 @@ static void windows(struct bp_import *import, uint64_t run)
 void bp_gemma2_for_causal_lm(struct bp_import *import)
 {
     gemma(import, (struct bp_llama_defaults){.heads = 8, .kv_heads = 4, .intermediate_size = 9216});
-    norms_around(import);
+    import->model.kinds[0].norm_place = BP_NORM_PLACE_AROUND;
     soft_caps(import, true);
     windows(import, 2);
 }
@@ -62,7 +51,7 @@ void bp_gemma3_for_causal_lm(struct bp_import *import)
     gemma(import,
           (struct bp_llama_defaults){.heads = 8, .kv_heads = 4, .intermediate_size = 9216, .vocab_size = 262208});
     import->model.kinds[0].qk_norm = BP_QK_NORM_HEAD;
-    norms_around(import);
+    import->model.kinds[0].norm_place = BP_NORM_PLACE_AROUND;
     soft_caps(import, false);
     bool listed = bp_import_peek(import, "layer_types") != NULL;
     windows(import, listed ? 0 : bp_import_size(import, "sliding_window_pattern", 6));

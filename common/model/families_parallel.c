@@ -2,11 +2,10 @@
  * own. One function a family, named after the public modelling class whose tensors it describes. */
 #include "common/model/import.h"
 
-static void side_by_side(struct bp_import *import, enum bp_norm_place norms, const char *key)
+static void side_by_side(struct bp_import *import, enum bp_norm_place norms)
 {
     import->model.kinds[0].residual = BP_RESIDUAL_PARALLEL;
     import->model.kinds[0].norm_place = norms;
-    bp_import_refuse(import, key, "attention and MLP side by side");
 }
 
 void bp_gpt_neox_for_causal_lm(struct bp_import *import)
@@ -27,10 +26,8 @@ void bp_gpt_neox_for_causal_lm(struct bp_import *import)
     model->tie_word_embeddings = bp_import_tied(import, false);
     kind->qkv_bias = kind->output_bias = bp_import_flag(import, "attention_bias", true);
     kind->mlp_bias = true;
-    if (!kind->qkv_bias)
-        bp_import_refuse(import, "attention_bias", "a bias of the MLP but not of the attention");
     if (bp_import_flag(import, "use_parallel_residual", true))
-        side_by_side(import, BP_NORM_PLACE_BEFORE, "use_parallel_residual"); /* two norms all the same */
+        side_by_side(import, BP_NORM_PLACE_BEFORE); /* two norms all the same */
     bp_import_rotary(import, "rotary_pct", 0.25);
 }
 
@@ -51,8 +48,6 @@ void bp_gptj_for_causal_lm(struct bp_import *import)
     if (kind->head_dim && kind->rotary_dim > kind->head_dim)
         bp_reader_problem(&import->reader, BP_E_out_of_range, "rotary_dim", "a head has %llu elements",
                           (unsigned long long)kind->head_dim);
-    if (kind->rotary_dim != kind->head_dim)
-        bp_import_refuse(import, "rotary_dim", "a rotary embedding of part of the head");
     model->norm = BP_NORM_LAYERNORM;
     kind->mlp_bias = model->head_bias = true;
     kind->activation = bp_import_activation(import, "activation_function", "gelu_new", false);
@@ -60,7 +55,7 @@ void bp_gptj_for_causal_lm(struct bp_import *import)
     kind->attention_dropout = bp_import_dropout(import, "attn_pdrop", false);
     model->embedding_dropout = bp_import_dropout(import, "embd_pdrop", false);
     model->tie_word_embeddings = bp_import_tied(import, false);
-    side_by_side(import, BP_NORM_PLACE_SHARED, "model_type");
+    side_by_side(import, BP_NORM_PLACE_SHARED);
 }
 
 void bp_phi_for_causal_lm(struct bp_import *import)
@@ -84,7 +79,7 @@ void bp_phi_for_causal_lm(struct bp_import *import)
     kind->attention_dropout = bp_import_dropout(import, "attention_dropout", false);
     model->embedding_dropout = bp_import_dropout(import, "embd_pdrop", false);
     model->tie_word_embeddings = bp_import_tied(import, false);
-    side_by_side(import, BP_NORM_PLACE_SHARED, "model_type");
+    side_by_side(import, BP_NORM_PLACE_SHARED);
 }
 
 /* Key/value heads: their number in the newer architecture; one with multi_query, whatever that says; else the heads. */
@@ -109,7 +104,7 @@ static void falcon_norms(struct bp_import *import, bool newer)
     bool parallel = bp_import_flag(import, "parallel_attn", true);
     bool two = bp_import_value(import, norms_key) ? bp_reader_uint(&import->reader, norms_key, 1, 2, 1) == 2 : newer;
     if (parallel)
-        side_by_side(import, two ? BP_NORM_PLACE_BEFORE : BP_NORM_PLACE_SHARED, "parallel_attn");
+        side_by_side(import, two ? BP_NORM_PLACE_BEFORE : BP_NORM_PLACE_SHARED);
 }
 
 void bp_falcon_for_causal_lm(struct bp_import *import)
@@ -124,9 +119,7 @@ void bp_falcon_for_causal_lm(struct bp_import *import)
     falcon_norms(import, newer);
     kind->intermediate_size = bp_import_four_times_hidden(import, "ffn_hidden_size");
     model->position = bp_import_flag(import, "alibi", false) ? BP_POSITION_ALIBI : BP_POSITION_ROPE;
-    if (model->position == BP_POSITION_ALIBI)
-        bp_import_refuse(import, "alibi", "a position bias of the scores");
-    else
+    if (model->position == BP_POSITION_ROPE)
         bp_import_rotary(import, NULL, 1);
     model->norm = BP_NORM_LAYERNORM;
     kind->qkv_bias = kind->output_bias = kind->mlp_bias = bp_import_flag(import, "bias", false);
@@ -157,16 +150,13 @@ void bp_bloom_for_causal_lm(struct bp_import *import)
     kind->hidden_dropout = bp_import_dropout(import, "hidden_dropout", false);
     kind->attention_dropout = bp_import_dropout(import, "attention_dropout", false);
     model->tie_word_embeddings = bp_import_tied(import, true);
-    bp_import_refuse(import, "model_type", "a position bias of the scores, and a norm of the embedding,");
 }
 
 /* Each head of query and key has a norm with weights of its own, without bias. */
 static void norms_of_each_head(struct bp_import *import, const char *key)
 {
-    if (!bp_import_flag(import, key, false))
-        return;
-    import->model.kinds[0].qk_norm = BP_QK_NORM_EACH_HEAD;
-    bp_import_refuse(import, key, "a norm of each query and key head");
+    if (bp_import_flag(import, key, false))
+        import->model.kinds[0].qk_norm = BP_QK_NORM_EACH_HEAD;
 }
 
 void bp_stablelm_for_causal_lm(struct bp_import *import)
@@ -181,7 +171,7 @@ void bp_stablelm_for_causal_lm(struct bp_import *import)
     if (kind->hidden_dropout)
         bp_import_refuse(import, "hidden_dropout", "dropout after the MLP alone");
     if (bp_import_flag(import, "use_parallel_residual", false))
-        side_by_side(import, BP_NORM_PLACE_SHARED, "use_parallel_residual");
+        side_by_side(import, BP_NORM_PLACE_SHARED);
     bp_import_rotary(import, "partial_rotary_factor", 0.25);
 }
 
@@ -193,5 +183,5 @@ void bp_cohere_for_causal_lm(struct bp_import *import)
     model->norm_without_bias = true;
     norms_of_each_head(import, "use_qk_norm");
     bp_import_attention_bias(import, false);
-    side_by_side(import, BP_NORM_PLACE_SHARED, "model_type");
+    side_by_side(import, BP_NORM_PLACE_SHARED);
 }

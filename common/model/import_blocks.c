@@ -75,11 +75,8 @@ void bp_import_llama(struct bp_import *import, struct bp_llama_defaults defaults
 
 void bp_import_attention_bias(struct bp_import *import, bool fallback)
 {
-    static const char key[] = "attention_bias";
     struct bp_kind *kind = &import->model.kinds[0];
-    kind->qkv_bias = kind->output_bias = bp_import_flag(import, key, fallback);
-    if (kind->qkv_bias && !kind->mlp_bias)
-        bp_import_refuse(import, key, "a bias of the attention but not of the MLP");
+    kind->qkv_bias = kind->output_bias = bp_import_flag(import, "attention_bias", fallback);
 }
 
 /* The newer configs put the rotary embedding's share of the head into an object, under two names. */
@@ -98,51 +95,54 @@ static bool is_whole(double share)
     return !(share < 1 || share > 1);
 }
 
-static void refuse_share_within(struct bp_import *import, const char *key)
-{
-    const json_t *share = share_within(import, key);
-    if (!share)
-        return;
-    bp_import_value(import, key);
-    if (json_is_number(share) && is_whole(json_number_value(share)))
-        return;
-    struct bp_reader rope = bp_reader_object(&import->reader, key, false);
-    bp_reader_problem(&rope, BP_E_unsupported_feature, share_key,
-                      "a rotary embedding of part of the head is not modelled");
-}
-
 void bp_import_refuse_rope_shares(struct bp_import *import)
 {
-    for (size_t i = 0; i < sizeof rope_keys / sizeof *rope_keys; i++)
-        refuse_share_within(import, rope_keys[i]);
+    for (size_t i = 0; i < sizeof rope_keys / sizeof *rope_keys; i++) {
+        const json_t *share = share_within(import, rope_keys[i]);
+        if (!share || bp_import_is_used(import, rope_keys[i]))
+            continue;
+        bp_import_value(import, rope_keys[i]);
+        struct bp_reader rope = bp_reader_object(&import->reader, rope_keys[i], false);
+        if (!json_is_number(share) || !is_whole(json_number_value(share)))
+            bp_reader_problem(&rope, BP_E_unsupported_feature, share_key,
+                              "a rotary embedding of part of the head is not modelled of this class");
+    }
 }
 
-static void rotate(struct bp_import *import, double share)
+/* The classes round down, in doubles. */
+static void rotate(struct bp_import *import, const struct bp_reader *reader, const char *key, const json_t *share)
 {
     struct bp_kind *kind = &import->model.kinds[0];
-    if (share >= 0 && share <= 1)
-        kind->rotary_dim = (uint64_t)((double)kind->head_dim * share); /* the classes round down, in doubles */
+    double value = json_number_value(share);
+    if (!json_is_number(share))
+        bp_reader_problem(reader, BP_E_wrong_type, key, "must be a number");
+    else if (value < 0 || value > 1)
+        bp_reader_problem(reader, BP_E_out_of_range, key, "must be between 0 and 1");
+    else
+        kind->rotary_dim = (uint64_t)((double)kind->head_dim * value);
 }
 
 void bp_import_rotary(struct bp_import *import, const char *key, double fallback)
 {
-    const json_t *value = key ? bp_import_value(import, key) : NULL, *within = share_within(import, rope_keys[0]);
-    if (!within)
-        within = share_within(import, rope_keys[1]);
-    if (!value && within) { /* bp_import_refuse_rope_shares says what is wrong with it */
-        rotate(import, json_number_value(within));
+    const json_t *value = key ? bp_import_value(import, key) : NULL;
+    for (size_t i = 0; i < sizeof rope_keys / sizeof *rope_keys; i++) {
+        const json_t *within = share_within(import, rope_keys[i]);
+        if (!within)
+            continue;
+        if (value && !json_equal(value, within))
+            bp_reader_problem(&import->reader, BP_E_conflict, key, "differs from that of %s", rope_keys[i]);
+        bp_import_value(import, rope_keys[i]);
+        struct bp_reader rope = bp_reader_object(&import->reader, rope_keys[i], false);
+        rotate(import, &rope, share_key, within);
         return;
     }
-    if (!value && key)
+    if (value) {
+        rotate(import, &import->reader, key, value);
+        return;
+    }
+    if (key)
         bp_import_value_or_assumed(import, key);
-    if (value && !json_is_number(value)) {
-        bp_reader_problem(&import->reader, BP_E_wrong_type, key, "must be a number");
-        return;
-    }
-    double share = value ? json_number_value(value) : fallback;
-    rotate(import, share);
-    if (key && !is_whole(share))
-        bp_import_refuse(import, key, "a rotary embedding of part of the head");
+    import->model.kinds[0].rotary_dim = (uint64_t)((double)import->model.kinds[0].head_dim * fallback);
 }
 
 bool bp_import_window(struct bp_import *import, uint64_t window_by_default, bool used_by_default)
@@ -164,10 +164,8 @@ bool bp_import_window(struct bp_import *import, uint64_t window_by_default, bool
         bp_import_value_or_assumed(import, use_key);
     if (!given && used)
         bp_import_value_or_assumed(import, key);
-    if (used) {
-        bp_import_refuse(import, key, "a sliding window");
+    if (used)
         import->model.kinds[0].window = window;
-    }
     return used;
 }
 
@@ -186,18 +184,13 @@ void bp_import_experts(struct bp_import *import, const struct bp_import_experts 
     kind->num_experts = count;
     kind->experts_per_token = taken;
     kind->expert_intermediate_size = width;
-    bp_import_refuse(import, keys->count_key, "a mixture of experts");
 }
 
 void bp_import_next_token_layers(struct bp_import *import)
 {
     static const char key[] = "num_nextn_predict_layers", switch_key[] = "mtp";
-    bool counted = bp_import_value(import, switch_key) && bp_reader_bool(&import->reader, switch_key, false);
-    if (!counted) {
+    if (bp_import_value(import, switch_key) && bp_reader_bool(&import->reader, switch_key, false))
+        import->model.num_nextn_predict_layers = bp_import_count(import, key, 0);
+    else
         bp_import_spare(import, key);
-        return;
-    }
-    import->model.num_nextn_predict_layers = bp_import_count(import, key, 0);
-    if (import->model.num_nextn_predict_layers)
-        bp_import_refuse(import, switch_key, "prediction of several tokens");
 }

@@ -27,10 +27,22 @@ static void write_bool_but(struct bp_writer *writer, const char *key, bool value
     }
 }
 
+static void write_block_kinds(struct bp_writer *writer, const struct bp_workload *workload)
+{
+    if (workload->n_block_kinds == 0)
+        return;
+    bp_writer_key(writer, "block_kinds");
+    bp_writer_array(writer);
+    for (uint32_t i = 0; i < workload->n_block_kinds; i++)
+        bp_writer_string(writer, workload->block_kinds[i]);
+    bp_writer_end(writer);
+}
+
 void bp_workload_write(struct bp_writer *writer, const struct bp_workload *workload)
 {
     bp_writer_object(writer);
     if (workload->mode == BP_MODE_TRAINING) {
+        write_block_kinds(writer, workload);
         write_word(writer, "dtype", bp_dtype_names[workload->dtype]);
         write_uint(writer, "global_batch_size", workload->global_batch_size);
         if (workload->gradient_dtype != BP_DTYPE_FLOAT32)
@@ -40,8 +52,11 @@ void bp_workload_write(struct bp_writer *writer, const struct bp_workload *workl
         write_uint(writer, "sequence_length", workload->sequence_length);
     } else {
         write_uint(writer, "batch_size", workload->batch_size);
+        write_block_kinds(writer, workload);
         write_uint(writer, "context_length", workload->context_length);
         write_word(writer, "dtype", bp_dtype_names[workload->dtype]);
+        if (workload->kv_cache_dtype != workload->dtype)
+            write_word(writer, "kv_cache_dtype", bp_dtype_names[workload->kv_cache_dtype]);
         write_word(writer, "mode", bp_mode_names[workload->mode]);
         write_word(writer, "phase", bp_inference_phase_names[workload->phase]);
     }
@@ -59,10 +74,20 @@ static void write_pipeline_layers(struct bp_writer *writer, const struct bp_stra
     bp_writer_end(writer);
 }
 
+static void write_expert_degrees(struct bp_writer *writer, const struct bp_strategy *strategy)
+{
+    write_uint_but(writer, "expert_parallel", strategy->expert_parallel, 1);
+    write_uint_but(writer, "expert_tensor_parallel", strategy->expert_tensor_parallel, strategy->tensor_parallel);
+}
+
 static void write_training_strategy(struct bp_writer *writer, const struct bp_strategy *strategy)
 {
     enum bp_schedule schedule = strategy->pipeline_parallel > 1 ? BP_SCHEDULE_1F1B : BP_SCHEDULE_NONE;
+    write_uint_but(writer, "context_parallel", strategy->context_parallel, 1);
+    if (strategy->cp_comm != BP_CP_RING)
+        write_word(writer, "cp_comm", bp_cp_comm_names[strategy->cp_comm]);
     write_uint_but(writer, "data_parallel", strategy->data_parallel, 1);
+    write_expert_degrees(writer, strategy);
     write_pipeline_layers(writer, strategy);
     write_uint_but(writer, "pipeline_parallel", strategy->pipeline_parallel, 1);
     if (strategy->pipeline_schedule != schedule)
@@ -83,6 +108,7 @@ void bp_strategy_write(struct bp_writer *writer, const struct bp_strategy *strat
     if (mode == BP_MODE_TRAINING) {
         write_training_strategy(writer, strategy);
     } else {
+        write_expert_degrees(writer, strategy);
         write_pipeline_layers(writer, strategy);
         write_uint_but(writer, "pipeline_parallel", strategy->pipeline_parallel, 1);
         write_uint_but(writer, "replicas", strategy->replicas, 1);

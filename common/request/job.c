@@ -11,9 +11,8 @@ const char *const bp_window_kv_names[] = {"capped", "full", NULL};
 
 const char *const bp_whole_job_keys[] = {
     "memory_bytes", "reserve_bytes", "utilization_permille", "world_size", "devices_per_node", "conventions", NULL};
-const char *const bp_whole_job_strategy_keys[] = {"optimizer", "vocab_multiple", "cp_comm", NULL};
-const char *const bp_whole_job_workload_keys[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", "imbalance_permille",
-                                                  NULL};
+const char *const bp_whole_job_strategy_keys[] = {"optimizer", "vocab_multiple", NULL};
+const char *const bp_whole_job_workload_keys[] = {"kv_block", "prefill_chunk", "imbalance_permille", NULL};
 
 bp_u128 bp_whole_job_devices(const struct bp_whole_job *job)
 {
@@ -28,7 +27,6 @@ void bp_whole_job_of(const struct bp_request *request, struct bp_whole_job *ret)
 {
     *ret = (struct bp_whole_job){.request = *request,
                                  .vocab_multiple = 1,
-                                 .kv_cache_dtype = request->workload.dtype,
                                  .kv_block = 16,
                                  .prefill_chunk = 8192,
                                  .utilization_permille = 1000,
@@ -138,8 +136,8 @@ static void refuse_for_mode(const struct bp_reader *reader, const char *const *k
 
 static void read_mode_keys(const struct bp_reader *body, struct bp_whole_job *job)
 {
-    static const char *const training_only[] = {"optimizer", "cp_comm", "context_parallel", NULL};
-    static const char *const inference_only[] = {"kv_cache_dtype", "kv_block", "prefill_chunk", NULL};
+    static const char *const training_only[] = {"optimizer", NULL};
+    static const char *const inference_only[] = {"kv_block", "prefill_chunk", NULL};
     struct bp_reader strategy = member(body, "strategy"), workload = member(body, "workload");
     bool training = job->request.workload.mode == BP_MODE_TRAINING;
     if (training)
@@ -147,10 +145,7 @@ static void read_mode_keys(const struct bp_reader *body, struct bp_whole_job *jo
     else
         refuse_for_mode(&strategy, training_only, "inference");
     job->optimizer = (enum bp_optimizer)bp_reader_enum(&strategy, "optimizer", bp_optimizer_names, BP_ADAM);
-    job->cp_comm = (enum bp_cp_comm)bp_reader_enum(&strategy, "cp_comm", bp_cp_comm_names, BP_CP_RING);
     job->vocab_multiple = bp_reader_uint(&strategy, "vocab_multiple", 1, BP_JSON_INT_MAX, 1);
-    job->kv_cache_dtype =
-        (enum bp_dtype)bp_reader_enum(&workload, "kv_cache_dtype", bp_dtype_names, (int)job->request.workload.dtype);
     job->kv_block = bp_reader_uint(&workload, "kv_block", 1, BP_JSON_INT_MAX, 16);
     job->prefill_chunk = bp_reader_uint(&workload, "prefill_chunk", 1, BP_JSON_INT_MAX, 8192);
     job->imbalance_permille = bp_reader_uint(&workload, "imbalance_permille", 1000, BP_IMBALANCE_PERMILLE_MAX, 1000);
@@ -181,18 +176,20 @@ static bool has_training_rows(const struct bp_model *model, uint64_t sequence_le
     return plain && model->position != BP_POSITION_ALIBI;
 }
 
-/* What a plan refuses of a model, a whole job may know how to hold. */
-static void judge_features(const struct bp_reader *body, const struct bp_config *config, const struct bp_whole_job *job,
-                           struct bp_problems *problems)
+/* What the whole job has no account of. */
+static void refuse_uncounted(const struct bp_reader *body, const struct bp_whole_job *job, struct bp_problems *problems)
 {
+    static const char path[] = "/model";
     const struct bp_workload *workload = &job->request.workload;
     const struct bp_model *model = &job->request.model;
-    bool training = workload->mode == BP_MODE_TRAINING, known = config->has_parameters;
-    for (uint32_t i = 0; i < model->n_kinds; i++)
-        known &= !model->kinds[i].cross_attention;
-    if (known && !model->word_embed_proj_dim && !model->num_nextn_predict_layers &&
-        (!training || has_training_rows(model, workload->sequence_length)))
-        bp_problems_drop(problems, BP_E_unsupported_feature);
+    bool training = workload->mode == BP_MODE_TRAINING;
+    if (model->word_embed_proj_dim)
+        bp_problems_add(problems, BP_E_unsupported_feature, path,
+                        "a word embedding of another width than the hidden size is not modelled here");
+    if (model->num_nextn_predict_layers)
+        bp_problems_add(problems, BP_E_unsupported_feature, path, "prediction of several tokens is not modelled here");
+    if (training && !has_training_rows(model, workload->sequence_length))
+        bp_problems_add(problems, BP_E_unsupported_feature, path, "training of such blocks is not modelled here");
     /* One that could not be read looks like it. */
     struct bp_reader reader = member(body, "workload");
     if (training && workload->dtype == BP_DTYPE_FLOAT8 && json_is_string(bp_reader_get(&reader, "dtype", false)))
@@ -243,7 +240,7 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
             bp_reader_problem(&reader, BP_E_conflict, *key, "a fit has no target");
     if (reader.object) {
         job.said = said_of(&reader, &said);
-        judge_features(&reader, ret_config, &job, problems);
+        refuse_uncounted(&reader, &job, problems);
         read_mode_keys(&reader, &job);
         read_conventions(&reader, &job.conventions);
         job.has_memory = true;

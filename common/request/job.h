@@ -48,9 +48,7 @@ struct bp_whole_job {
     struct bp_said said;
     struct bp_conventions conventions;
     enum bp_optimizer optimizer;
-    enum bp_cp_comm cp_comm;
-    uint64_t vocab_multiple; /* the vocabulary is rounded up to it before it is divided; 1 */
-    enum bp_dtype kv_cache_dtype;
+    uint64_t vocab_multiple;          /* the vocabulary is rounded up to it before it is divided; 1 */
     uint64_t kv_block, prefill_chunk; /* tokens; in decode the chunk only says what a window keeps */
     uint64_t imbalance_permille;      /* token-expert pairs of the busiest rank, of those under balanced routing */
     bool has_memory, has_allowance;   /* memory_bytes; reserve_bytes or utilization_permille */

@@ -1,6 +1,6 @@
 /* Reading, checking and normalising a request. What could not be read is 0 or its default from then on and passes
  * every later check, so that a problem is named once, and where it is. */
-#include "common/request/request.h"
+#include "common/request/check.h"
 
 #include <string.h>
 
@@ -22,25 +22,34 @@ uint64_t bp_dtype_bytes(enum bp_dtype dtype)
  * the missing mode is the problem. */
 enum reading { READ_TRAINING, READ_INFERENCE, READ_EITHER };
 
-static const char *const workload_keys[][10] = {
-    [READ_TRAINING] = {"mode", "dtype", "sequence_length", "micro_batch_size", "global_batch_size", "gradient_dtype"},
-    [READ_INFERENCE] = {"mode", "dtype", "phase", "batch_size", "context_length"},
+static const char *const workload_keys[][13] = {
+    [READ_TRAINING] = {"mode", "dtype", "sequence_length", "micro_batch_size", "global_batch_size", "gradient_dtype",
+                       "block_kinds", "kv_cache_dtype"},
+    [READ_INFERENCE] = {"mode", "dtype", "phase", "batch_size", "context_length", "kv_cache_dtype", "block_kinds"},
     [READ_EITHER] = {"mode", "dtype", "sequence_length", "micro_batch_size", "global_batch_size", "gradient_dtype",
-                     "phase", "batch_size", "context_length"},
+                     "phase", "batch_size", "context_length", "kv_cache_dtype", "block_kinds"},
 };
 
-/* Keys that a job's strategy has beside. */
-static const char *const job_strategy_keys[] = {"context_parallel", "expert_parallel", "expert_tensor_parallel", NULL};
-
-static const char *const strategy_keys[][13] = {
+static const char *const strategy_keys[][18] = {
     [READ_TRAINING] = {"tensor_parallel", "pipeline_parallel", "data_parallel", "sequence_parallel", "recompute",
                        "recompute_all_gather", "recompute_activation", "pipeline_schedule", "virtual_stages",
-                       "zero_stage", "pipeline_layers"},
-    [READ_INFERENCE] = {"tensor_parallel", "pipeline_parallel", "pipeline_layers", "replicas"},
+                       "zero_stage", "pipeline_layers", "context_parallel", "cp_comm", "expert_parallel",
+                       "expert_tensor_parallel"},
+    [READ_INFERENCE] = {"tensor_parallel", "pipeline_parallel", "pipeline_layers", "replicas", "expert_parallel",
+                        "expert_tensor_parallel", "context_parallel", "cp_comm"},
     [READ_EITHER] = {"tensor_parallel", "pipeline_parallel", "data_parallel", "sequence_parallel", "recompute",
                      "recompute_all_gather", "recompute_activation", "pipeline_schedule", "virtual_stages",
-                     "zero_stage", "pipeline_layers", "replicas"},
+                     "zero_stage", "pipeline_layers", "context_parallel", "cp_comm", "expert_parallel",
+                     "expert_tensor_parallel", "replicas"},
 };
+
+/* Keys that both modes know, so that the problem says what is wrong with them in this one. */
+static void refuse_for_mode(const struct bp_reader *reader, const char *const *keys, enum bp_mode mode)
+{
+    for (; *keys; keys++)
+        if (bp_reader_get(reader, *keys, false))
+            bp_reader_problem(reader, BP_E_conflict, *keys, "has no meaning in %s", bp_mode_names[mode]);
+}
 
 static uint64_t read_size(const struct bp_reader *reader, const char *key, bool required)
 {
@@ -58,8 +67,38 @@ static enum reading read_mode(const struct bp_reader *reader, enum bp_mode *ret)
     return mode == BP_MODE_TRAINING ? READ_TRAINING : READ_INFERENCE;
 }
 
+static void read_block_kinds(const struct bp_reader *reader, struct bp_workload *workload)
+{
+    static const char key[] = "block_kinds";
+    const json_t *kinds = bp_reader_get(reader, key, false), *kind;
+    size_t i, n = json_array_size(kinds);
+    if (!kinds)
+        return;
+    if (!json_is_array(kinds) || n == 0 || n > BP_KINDS_MAX) {
+        bp_reader_problem(reader, json_is_array(kinds) ? BP_E_out_of_range : BP_E_wrong_type, key,
+                          "must be an array of 1 to %d names of kinds of block", BP_KINDS_MAX);
+        return;
+    }
+    json_array_foreach(kinds, i, kind) {
+        const char *name = json_string_value(kind);
+        if (!name)
+            bp_reader_problem(reader, BP_E_wrong_type, key, "member %zu must be a string", i);
+        else if (strlen(name) >= BP_KIND_NAME_MAX)
+            bp_reader_problem(reader, BP_E_unknown_value, key, "no kind of block has the name that member %zu is", i);
+        else
+            strcpy(workload->block_kinds[workload->n_block_kinds++], name);
+    }
+}
+
+static void read_cache(const struct bp_reader *reader, struct bp_workload *workload)
+{
+    workload->kv_cache_dtype =
+        (enum bp_dtype)bp_reader_enum(reader, "kv_cache_dtype", bp_dtype_names, (int)workload->dtype);
+}
+
 static enum reading workload_read(const struct bp_reader *reader, struct bp_workload *ret)
 {
+    static const char *const of_inference[] = {"kv_cache_dtype", NULL};
     struct bp_workload workload = {0};
     enum reading reading = read_mode(reader, &workload.mode);
     bool training = reading == READ_TRAINING, inference = reading == READ_INFERENCE;
@@ -79,6 +118,11 @@ static enum reading workload_read(const struct bp_reader *reader, struct bp_work
         workload.context_length = read_size(reader, "context_length", inference);
     }
     workload.kv_cache_dtype = workload.dtype;
+    if (training)
+        refuse_for_mode(reader, of_inference, BP_MODE_TRAINING);
+    else
+        read_cache(reader, &workload);
+    read_block_kinds(reader, &workload);
     *ret = workload;
     return reading;
 }
@@ -110,6 +154,8 @@ static enum bp_schedule read_schedule(const struct bp_reader *reader, const stru
 static void read_training_strategy(const struct bp_reader *reader, struct bp_strategy *strategy)
 {
     strategy->data_parallel = read_degree(reader, "data_parallel", BP_JSON_INT_MAX);
+    strategy->context_parallel = read_degree(reader, "context_parallel", BP_JSON_INT_MAX);
+    strategy->cp_comm = (enum bp_cp_comm)bp_reader_enum(reader, "cp_comm", bp_cp_comm_names, BP_CP_RING);
     strategy->sequence_parallel = bp_reader_bool(reader, "sequence_parallel", false);
     strategy->recompute = (enum bp_recompute)bp_reader_enum(reader, "recompute", bp_recompute_names, BP_RECOMPUTE_NONE);
     strategy->recompute_all_gather = bp_reader_bool(reader, "recompute_all_gather", strategy->sequence_parallel);
@@ -143,34 +189,23 @@ static void read_pipeline_layers(const struct bp_reader *reader, struct bp_strat
     strategy->n_pipeline_layers = (uint32_t)json_array_size(runs);
 }
 
-static void refuse_unknown_strategy(const struct bp_reader *reader, enum reading reading, bool job)
+static void strategy_read(const struct bp_reader *reader, enum reading reading, struct bp_strategy *ret)
 {
-    const char *known[sizeof strategy_keys[0] / sizeof *strategy_keys[0] + 4], **end = known;
-    for (const char *const *key = strategy_keys[reading]; *key; key++)
-        *end++ = *key;
-    for (const char *const *key = job_strategy_keys; job && *key; key++)
-        *end++ = *key;
-    *end = NULL;
-    bp_reader_refuse_unknown(reader, known);
-}
-
-static void strategy_read(const struct bp_reader *reader, enum reading reading, bool job, struct bp_strategy *ret)
-{
+    static const char *const of_training[] = {"context_parallel", "cp_comm", NULL};
     struct bp_strategy strategy = {
         .data_parallel = 1, .virtual_stages = 1, .context_parallel = 1, .expert_parallel = 1, .replicas = 1};
-    refuse_unknown_strategy(reader, reading, job);
+    bp_reader_refuse_unknown(reader, strategy_keys[reading]);
     strategy.tensor_parallel = read_degree(reader, "tensor_parallel", BP_TENSOR_PARALLEL_MAX);
     strategy.pipeline_parallel = read_degree(reader, "pipeline_parallel", BP_JSON_INT_MAX);
     strategy.expert_tensor_parallel = strategy.tensor_parallel;
     strategy.pipeline_schedule = default_schedule(&strategy);
     read_pipeline_layers(reader, &strategy);
-    if (job) {
-        strategy.context_parallel = read_degree(reader, "context_parallel", BP_JSON_INT_MAX);
-        strategy.expert_parallel = read_degree(reader, "expert_parallel", BP_JSON_INT_MAX);
-        if (bp_reader_get(reader, "expert_tensor_parallel", false))
-            strategy.expert_tensor_parallel = read_degree(reader, "expert_tensor_parallel", BP_TENSOR_PARALLEL_MAX);
-    }
-    if (reading != READ_INFERENCE)
+    strategy.expert_parallel = read_degree(reader, "expert_parallel", BP_JSON_INT_MAX);
+    if (bp_reader_get(reader, "expert_tensor_parallel", false))
+        strategy.expert_tensor_parallel = read_degree(reader, "expert_tensor_parallel", BP_TENSOR_PARALLEL_MAX);
+    if (reading == READ_INFERENCE)
+        refuse_for_mode(reader, of_training, BP_MODE_INFERENCE);
+    else
         read_training_strategy(reader, &strategy);
     if (reading != READ_TRAINING)
         strategy.replicas = read_degree(reader, "replicas", BP_JSON_INT_MAX);
@@ -179,7 +214,7 @@ static void strategy_read(const struct bp_reader *reader, enum reading reading, 
 
 void bp_strategy_read(const struct bp_reader *reader, enum bp_mode mode, struct bp_strategy *ret)
 {
-    strategy_read(reader, mode == BP_MODE_TRAINING ? READ_TRAINING : READ_INFERENCE, false, ret);
+    strategy_read(reader, mode == BP_MODE_TRAINING ? READ_TRAINING : READ_INFERENCE, ret);
 }
 
 static void read_target(const struct bp_reader *request, struct bp_request *ret)
@@ -206,173 +241,6 @@ static void read_deployment(const struct bp_reader *request, struct bp_request *
     ret->deployment.memory.n = read_size(&reader, "memory_bytes", true);
 }
 
-/* What the checks between values see. */
-struct check {
-    const struct bp_request *request;
-    uint64_t position_offset;
-    struct bp_problems *problems;
-};
-
-static void check_divides(const struct check *check, const char *path, const char *what, bp_u128 value,
-                          const char *divisor_what, bp_u128 divisor)
-{
-    char text[BP_U128_TEXT], divisor_text[BP_U128_TEXT];
-    if (divisor == 0 || value % divisor == 0)
-        return;
-    bp_u128_format(value, text);
-    bp_u128_format(divisor, divisor_text);
-    bp_problems_add(check->problems, BP_E_not_divisible, path, "%s %s is not divisible by %s %s", what, text,
-                    divisor_what, divisor_text);
-}
-
-static void check_kind_tensor_parallel(const struct check *check, const struct bp_kind *kind)
-{
-    static const char path[] = "/strategy/tensor_parallel", degree[] = "tensor_parallel";
-    uint64_t t = check->request->strategy.tensor_parallel, k = kind->num_key_value_heads;
-    check_divides(check, path, "intermediate_size", kind->intermediate_size, degree, t);
-    check_divides(check, path, "the shared experts' width", kind->shared_intermediate_size, degree, t);
-    check_divides(check, path, "num_attention_heads", kind->num_attention_heads, degree, t);
-    if (k && t && k % t != 0 && t % k != 0)
-        bp_problems_add(check->problems, BP_E_not_divisible, path,
-                        "neither num_key_value_heads %llu nor tensor_parallel %llu is divisible by the other",
-                        (unsigned long long)k, (unsigned long long)t);
-}
-
-/* Experts have degrees of their own: expert_parallel divides their number, expert_tensor_parallel their width, both
- * together the ranks. Pairs are counted on a rank's part of the sequence. */
-static void check_experts(const struct check *check, const struct bp_kind *kind)
-{
-    static const char path[] = "/strategy/expert_parallel", width_path[] = "/strategy/expert_tensor_parallel";
-    const struct bp_strategy *strategy = &check->request->strategy;
-    bool training = check->request->workload.mode == BP_MODE_TRAINING;
-    bp_u128 copies = training ? (bp_u128)strategy->context_parallel * strategy->data_parallel : strategy->replicas;
-    if (!kind->num_experts)
-        return;
-    check_divides(check, path, "the number of experts", kind->num_experts, "expert_parallel",
-                  strategy->expert_parallel);
-    check_divides(check, width_path, "the experts' width", kind->expert_intermediate_size, "expert_tensor_parallel",
-                  strategy->expert_tensor_parallel);
-    check_divides(check, path,
-                  training ? "tensor_parallel * context_parallel * data_parallel" : "tensor_parallel * replicas",
-                  strategy->tensor_parallel * copies, "expert_parallel * expert_tensor_parallel",
-                  (bp_u128)strategy->expert_parallel * strategy->expert_tensor_parallel);
-    if (training && strategy->tensor_parallel > 1 && !strategy->sequence_parallel)
-        bp_problems_add(check->problems, BP_E_conflict, "/strategy/sequence_parallel",
-                        "experts under tensor parallelism need sequence parallelism");
-}
-
-static void check_tensor_parallel(const struct check *check)
-{
-    static const char path[] = "/strategy/tensor_parallel", sequence_path[] = "/workload/sequence_length";
-    const struct bp_model *model = &check->request->model;
-    const struct bp_strategy *strategy = &check->request->strategy;
-    uint64_t t = strategy->tensor_parallel, cp = strategy->context_parallel,
-             S = check->request->workload.sequence_length;
-    check_divides(check, path, "hidden_size", model->hidden_size, "tensor_parallel", t);
-    for (uint32_t i = 0; i < model->n_kinds; i++) {
-        check_kind_tensor_parallel(check, &model->kinds[i]);
-        check_experts(check, &model->kinds[i]);
-    }
-    if (cp > 1)
-        check_divides(check, sequence_path, "sequence_length", S, "2 * context_parallel", 2 * (bp_u128)cp);
-    if (strategy->sequence_parallel && t > 1 && cp && S % cp == 0)
-        check_divides(check, sequence_path, cp > 1 ? "sequence_length / context_parallel" : "sequence_length", S / cp,
-                      "tensor_parallel", t);
-}
-
-static void check_schedule(const struct check *check)
-{
-    const struct bp_strategy *strategy = &check->request->strategy;
-    bool pipelined = strategy->pipeline_parallel != 1; /* 0: not known */
-    if (strategy->pipeline_parallel > 1 && strategy->pipeline_schedule == BP_SCHEDULE_NONE)
-        bp_problems_add(check->problems, BP_E_conflict, "/strategy/pipeline_schedule",
-                        "a pipeline needs a schedule: 1f1b, interleaved or gpipe");
-    if (strategy->virtual_stages > 1 && !pipelined)
-        bp_problems_add(check->problems, BP_E_conflict, "/strategy/virtual_stages",
-                        "more than one virtual stage needs pipeline_parallel > 1");
-    else if (strategy->virtual_stages > 1 && strategy->pipeline_parallel &&
-             strategy->pipeline_schedule != BP_SCHEDULE_INTERLEAVED)
-        bp_problems_add(check->problems, BP_E_conflict, "/strategy/virtual_stages",
-                        "more than one virtual stage needs the interleaved schedule");
-}
-
-/* Runs dealt by hand: one for each chunk of each stage, all of the model's layers together. */
-static void check_dealt_layers(const struct check *check)
-{
-    static const char path[] = "/strategy/pipeline_layers";
-    const struct bp_strategy *strategy = &check->request->strategy;
-    uint64_t layers = check->request->model.num_hidden_layers, sum = 0;
-    bp_u128 runs = (bp_u128)strategy->pipeline_parallel * strategy->virtual_stages;
-    for (uint32_t i = 0; i < strategy->n_pipeline_layers; i++)
-        sum += strategy->pipeline_layers[i];
-    if (runs && runs != strategy->n_pipeline_layers)
-        bp_problems_add(check->problems, BP_E_conflict, path,
-                        "%u runs are not pipeline_parallel * virtual_stages of them", strategy->n_pipeline_layers);
-    if (layers && sum != layers)
-        bp_problems_add(check->problems, BP_E_conflict, path, "the runs add up to %llu layers, the model has %llu",
-                        (unsigned long long)sum, (unsigned long long)layers);
-}
-
-static void check_layers(const struct check *check)
-{
-    if (check->request->strategy.n_pipeline_layers) {
-        check_dealt_layers(check);
-        return;
-    }
-    const struct bp_strategy *strategy = &check->request->strategy;
-    bp_u128 layers = check->request->model.num_hidden_layers, p = strategy->pipeline_parallel;
-    if (p && layers % p != 0)
-        check_divides(check, "/strategy/pipeline_parallel", "num_hidden_layers", layers, "pipeline_parallel", p);
-    else if (p > 1)
-        check_divides(check, "/strategy/virtual_stages", "num_hidden_layers", layers,
-                      "pipeline_parallel * virtual_stages", p * strategy->virtual_stages);
-}
-
-static void check_lengths(const struct check *check)
-{
-    const struct bp_workload *workload = &check->request->workload;
-    uint64_t rows = check->request->model.max_position_embeddings, offset = check->position_offset;
-    uint64_t length =
-        workload->sequence_length > workload->context_length ? workload->sequence_length : workload->context_length;
-    if (rows && length > rows - offset)
-        bp_problems_add(check->problems, BP_E_conflict,
-                        length == workload->sequence_length ? "/workload/sequence_length" : "/workload/context_length",
-                        "%llu tokens are more than the %llu positions that the model has learned",
-                        (unsigned long long)length, (unsigned long long)(rows - offset));
-    check_divides(check, "/workload/global_batch_size", "global_batch_size", workload->global_batch_size,
-                  "data_parallel * micro_batch_size",
-                  (bp_u128)check->request->strategy.data_parallel * workload->micro_batch_size);
-}
-
-static void check_deployment(const struct check *check)
-{
-    uint64_t devices = check->request->deployment.devices, t = check->request->strategy.tensor_parallel;
-    if (devices && devices < t)
-        bp_problems_add(check->problems, BP_E_conflict, "/deployment/devices",
-                        "%llu devices are fewer than tensor_parallel %llu", (unsigned long long)devices,
-                        (unsigned long long)t);
-}
-
-void bp_request_check(const struct bp_request *request, uint64_t position_offset, struct bp_problems *problems)
-{
-    static void (*const checks[])(const struct check *) = {check_tensor_parallel, check_schedule, check_layers,
-                                                           check_lengths, check_deployment};
-    const struct check check = {request, position_offset, problems};
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        checks[i](&check);
-}
-
-void bp_request_run_layers(const struct bp_request *request, uint64_t run, uint64_t *ret_first, uint64_t *ret_n)
-{
-    const struct bp_strategy *strategy = &request->strategy;
-    uint64_t even = request->model.num_hidden_layers / (strategy->pipeline_parallel * strategy->virtual_stages);
-    uint64_t first = 0;
-    for (uint64_t i = 0; i < run && strategy->n_pipeline_layers; i++)
-        first += strategy->pipeline_layers[i];
-    *ret_first = strategy->n_pipeline_layers ? first : run * even;
-    *ret_n = strategy->n_pipeline_layers ? strategy->pipeline_layers[run] : even;
-}
-
 static bool dealt_evenly(const struct bp_strategy *strategy)
 {
     for (uint32_t i = 1; i < strategy->n_pipeline_layers; i++)
@@ -381,8 +249,22 @@ static bool dealt_evenly(const struct bp_strategy *strategy)
     return true;
 }
 
-void bp_strategy_normalise(struct bp_strategy *strategy)
+static bool has_experts(const struct bp_model *model)
 {
+    for (uint32_t i = 0; i < model->n_kinds; i++)
+        if (model->kinds[i].num_experts)
+            return true;
+    return false;
+}
+
+void bp_strategy_normalise(struct bp_strategy *strategy, const struct bp_model *model)
+{
+    if (strategy->context_parallel == 1)
+        strategy->cp_comm = BP_CP_RING;
+    if (!has_experts(model)) {
+        strategy->expert_parallel = 1;
+        strategy->expert_tensor_parallel = strategy->tensor_parallel;
+    }
     if (strategy->tensor_parallel == 1)
         strategy->sequence_parallel = false;
     if (!strategy->sequence_parallel || strategy->recompute == BP_RECOMPUTE_FULL)
@@ -395,14 +277,6 @@ void bp_strategy_normalise(struct bp_strategy *strategy)
         memset(strategy->pipeline_layers, 0, sizeof strategy->pipeline_layers);
         strategy->n_pipeline_layers = 0;
     }
-}
-
-/* What the passes do not expand yet, where nothing else is wrong. */
-static void refuse_unplanned(const struct bp_request *request, struct bp_problems *problems)
-{
-    const char *beyond = bp_model_beyond_form(&request->model);
-    if (beyond && bp_problems_none(problems))
-        bp_problems_add(problems, BP_E_unsupported_feature, "/model", "%s is not planned", beyond);
 }
 
 static int request_read(const json_t *body, bool job, struct bp_arena *arena, struct bp_problems *problems,
@@ -420,16 +294,18 @@ static int request_read(const json_t *body, bool job, struct bp_arena *arena, st
     struct bp_reader workload = bp_reader_object(&reader, "workload", true);
     enum reading reading = workload_read(&workload, &request.workload);
     struct bp_reader strategy = bp_reader_object(&reader, "strategy", true);
-    strategy_read(&strategy, reading, job, &request.strategy);
+    strategy_read(&strategy, reading, &request.strategy);
     read_target(&reader, &request);
     read_deployment(&reader, &request);
+    if (config.has_parameters)
+        bp_request_settle_kinds(&request, problems);
     bp_request_check(&request, config.position_offset, problems);
     if (!job)
-        refuse_unplanned(&request, problems);
+        bp_request_check_rows(&request, problems);
     if (problems->out_of_memory)
         return -1;
     *ret_said = request.strategy;
-    bp_strategy_normalise(&request.strategy);
+    bp_strategy_normalise(&request.strategy, &request.model);
     *ret = request;
     *ret_config = config;
     return 0;

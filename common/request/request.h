@@ -93,17 +93,20 @@ struct bp_request {
 int bp_request_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems, struct bp_request *ret,
                     struct bp_config *ret_config);
 
-/* The same for the strategy of a whole job, which also has context_parallel, expert_parallel and
- * expert_tensor_parallel. `ret_said` is the strategy as it was said, with its inert fields. */
+/* The same for a whole job, which is not refused for what only the rows of a plan lack. `ret_said` is the strategy as
+ * it was said, with its inert fields. */
 int bp_request_read_for_job(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
                             struct bp_request *ret, struct bp_strategy *ret_said, struct bp_config *ret_config);
 
 /* Fields without effect take their defaults, so that requests which mean the same are the same. */
-void bp_strategy_normalise(struct bp_strategy *strategy);
+void bp_strategy_normalise(struct bp_strategy *strategy, const struct bp_model *model);
 
 /* What must hold between the values of a request that was read, or changed since: every divisibility, the schedule, the
  * lengths, the devices. Every problem is added. */
 void bp_request_check(const struct bp_request *request, uint64_t position_offset, struct bp_problems *problems);
+
+/* Whether the request is about the model's blocks of kind `kind`. */
+bool bp_request_has_kind(const struct bp_request *request, uint32_t kind);
 
 /* The layers of a run of blocks: the first, and how many. Run c*p + s is chunk c of stage s. */
 void bp_request_run_layers(const struct bp_request *request, uint64_t run, uint64_t *ret_first, uint64_t *ret_n);

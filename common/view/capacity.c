@@ -33,6 +33,11 @@ struct bp_kind_counts bp_capacity_run_counts(const struct bp_capacity_run *run, 
     else
         for (uint64_t layer = first; layer < first + counts.all; layer++)
             counts.of[bp_capacity_kind_of(run, layer)]++;
+    for (uint32_t i = 0; i < run->n_kinds; i++)
+        if (run->kinds[i].layers == 0) {
+            counts.all -= counts.of[i];
+            counts.of[i] = 0;
+        }
     return counts;
 }
 
@@ -153,8 +158,10 @@ static int begin(const struct bp_whole_job *job, struct bp_capacity_memo *memo, 
     for (uint32_t i = 0; i < run->n_kinds; i++)
         if (bp_symbols_of(&request->model, i, workload, strategy, &run->kinds[i].s, err) < 0)
             return -1;
-    for (uint32_t i = 0; i < run->n_kinds; i++)
+    for (uint32_t i = 0; i < run->n_kinds; i++) {
         imbalance(run, &run->kinds[i].s);
+        run->kinds[i].layers = bp_request_has_kind(request, i) ? request->model.kinds[i].layers : 0;
+    }
     run->s = run->kinds[0].s;
     if (workload->mode == BP_MODE_TRAINING)
         run->micro_batches = workload->global_batch_size / (strategy->data_parallel * workload->micro_batch_size);

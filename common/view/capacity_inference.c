@@ -31,7 +31,7 @@ static bp_u128 cached_tokens(struct bp_capacity_run *run, const struct bp_kind *
 bp_u128 bp_capacity_kv_of_a_sequence(struct bp_capacity_run *run, const struct bp_capacity_kind *kind)
 {
     return BP_PROD(&run->calc, bp_capacity_kv_elements(run, kind), cached_tokens(run, kind->s.kind),
-                   bp_dtype_bytes(run->job->kv_cache_dtype));
+                   bp_dtype_bytes(run->request->workload.kv_cache_dtype));
 }
 
 /* Tokens that one step takes through the blocks: the batch in decode, a chunk of it in prefill. */

@@ -89,7 +89,7 @@ static bp_u128 ideal_of_all(struct bp_capacity_run *run, bp_u128 tokens, bp_u128
     bp_u128 sum = 0;
     for (uint32_t i = 0; i < run->n_kinds; i++) {
         bp_u128 one = ideal(run, &run->kinds[i], tokens, context);
-        sum = bp_add(&run->calc, sum, bp_mul(&run->calc, one, run->kinds[i].s.kind->layers));
+        sum = bp_add(&run->calc, sum, bp_mul(&run->calc, one, run->kinds[i].layers));
     }
     return sum;
 }
@@ -118,7 +118,7 @@ static int training_operations(struct bp_capacity_run *run, struct bp_capacity *
         struct bp_block block;
         if (bp_training_block(run->request, &run->kinds[i].s, &block, err) < 0)
             return -1;
-        hardware = bp_add(calc, hardware, bp_mul(calc, run->kinds[i].s.kind->layers, executed(run, &block)));
+        hardware = bp_add(calc, hardware, bp_mul(calc, run->kinds[i].layers, executed(run, &block)));
     }
     answer->per_step.hardware =
         bp_add(calc, BP_PROD(calc, hardware, s->t, run->micro_batches, s->dp), BP_PROD(calc, 6, tokens, s->H, padded));
@@ -149,8 +149,8 @@ static void inference_operations(struct bp_capacity_run *run, struct bp_capacity
     bp_u128 padded = bp_mul(calc, bp_capacity_vocabulary_share(run), s->t), last_tokens = bp_mul(calc, replicas, s->b);
     bp_u128 model = ideal_of_all(run, tokens, s->c), replicated = 0;
     for (uint32_t i = 0; i < run->n_kinds; i++)
-        replicated = bp_add(calc, replicated,
-                            bp_mul(calc, run->kinds[i].s.kind->layers, replicated_weights(run, &run->kinds[i])));
+        replicated =
+            bp_add(calc, replicated, bp_mul(calc, run->kinds[i].layers, replicated_weights(run, &run->kinds[i])));
     answer->per_step.model = bp_add(calc, model, BP_PROD(calc, 2, last_tokens, s->H, run->request->model.vocab_size));
     answer->per_step.hardware =
         BP_SUM(calc, model, BP_PROD(calc, 2, tokens, replicated), BP_PROD(calc, 2, last_tokens, s->H, padded));

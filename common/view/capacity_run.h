@@ -50,6 +50,7 @@ struct bp_capacity_kind {
     struct bp_symbols s;
     const struct bp_block_facts *facts;
     struct bp_held held; /* by one block */
+    uint64_t layers;     /* of the model that are of this kind; 0 where the request leaves them out */
 };
 
 /* One evaluation. */

@@ -81,7 +81,7 @@ static bp_u128 context_bytes(struct bp_capacity_run *run, uint64_t stage)
     struct bp_calc *calc = &run->calc;
     const struct bp_strategy *strategy = &run->request->strategy;
     bp_u128 cp = strategy->context_parallel, bytes = 0;
-    bool a2a = run->job->cp_comm == BP_CP_A2A;
+    bool a2a = run->request->strategy.cp_comm == BP_CP_A2A;
     unsigned forwards = strategy->recompute == BP_RECOMPUTE_NONE ? 1 : 2;
     struct bp_kind_counts counts = bp_capacity_stage_counts(run, stage);
     for (uint32_t i = 0; i < run->n_kinds && cp > 1; i++) {
@@ -166,7 +166,7 @@ static uint64_t kv_tokens_that_fit(struct bp_capacity_run *run, const struct bp_
         bp_u128 elements = 0;
         for (uint32_t j = 0; j < run->n_kinds; j++)
             elements = bp_add(calc, elements, bp_mul(calc, counts.of[j], bp_capacity_kv_elements(run, &run->kinds[j])));
-        bp_u128 page_bytes = BP_PROD(calc, elements, page, bp_dtype_bytes(run->job->kv_cache_dtype));
+        bp_u128 page_bytes = BP_PROD(calc, elements, page, bp_dtype_bytes(run->request->workload.kv_cache_dtype));
         uint64_t other = stage->total.n - stage->holdings[BP_HOLDING_KV_CACHE].n;
         bp_u128 room = answer->available.n > other ? answer->available.n - other : 0;
         bp_u128 tokens = page_bytes ? room / page_bytes * page : least;
@@ -244,7 +244,8 @@ int bp_capacity_step(struct bp_capacity_run *run, struct bp_capacity *answer, st
         inference_wire(run, answer->binding_stage, &answer->wire);
     if (bp_capacity_operations(run, answer, err) < 0 || bp_model_kv_elements(&run->request->model, &kv, err) < 0)
         return -1;
-    answer->kv_per_token = bp_bytes(&run->calc, bp_mul(&run->calc, kv, bp_dtype_bytes(run->job->kv_cache_dtype)));
+    answer->kv_per_token =
+        bp_bytes(&run->calc, bp_mul(&run->calc, kv, bp_dtype_bytes(run->request->workload.kv_cache_dtype)));
     if (!training && run->job->has_memory) {
         answer->kv_tokens_that_fit = kv_tokens_that_fit(run, answer);
         answer->max_batch = max_batch(run, answer->available.n);

@@ -206,7 +206,8 @@ static bp_u128 zero_transient(struct bp_capacity_run *run, uint64_t stage, const
         uint64_t first, n;
         bp_request_run_layers(run->request, chunk * run->p + stage, &first, &n);
         for (uint64_t layer = first; layer < first + n; layer++)
-            next_unit(run, &units, run->kinds[bp_capacity_kind_of(run, layer)].held.whole);
+            if (run->kinds[bp_capacity_kind_of(run, layer)].layers)
+                next_unit(run, &units, run->kinds[bp_capacity_kind_of(run, layer)].held.whole);
     }
     if (stage == run->p - 1)
         next_unit(run, &units, run->head.whole);
@@ -224,7 +225,7 @@ static bp_u128 context_transient(struct bp_capacity_run *run, const struct bp_sy
                            : bp_mul(calc, 2, s->d);
     bp_u128 shard = BP_PROD(calc, s->B, s->S, latent ? s->h_l : s->k_l, width, s->e);
     const bp_u128 shards[] = {[BP_CP_RING] = 2, [BP_CP_ALL_GATHER] = cp, [BP_CP_A2A] = 0};
-    return cp == 1 ? 0 : bp_mul(calc, shards[run->job->cp_comm], shard);
+    return cp == 1 ? 0 : bp_mul(calc, shards[run->request->strategy.cp_comm], shard);
 }
 
 static bp_u128 backward_transient(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts)

@@ -51,12 +51,22 @@ static void write_words(struct bp_writer *writer, const char *key, const char *c
 
 /* ---- How it was counted ---- */
 
+static void write_block_kinds(struct bp_writer *writer, const struct bp_workload *workload)
+{
+    const char *names[BP_KINDS_MAX];
+    for (uint32_t i = 0; i < workload->n_block_kinds; i++)
+        names[i] = workload->block_kinds[i];
+    write_words(writer, "block_kinds", names, workload->n_block_kinds);
+}
+
 static void write_conventions(struct bp_writer *writer, const struct bp_whole_job *job)
 {
     const struct bp_conventions *conventions = &job->conventions;
     const struct bp_workload *workload = &job->request.workload;
     bp_writer_key(writer, "conventions");
     bp_writer_object(writer);
+    if (workload->n_block_kinds)
+        write_block_kinds(writer, workload);
     write_word(writer, "attention", bp_attention_count_names[conventions->attention]);
     write_word(writer, "operations", bp_operations_count_names[conventions->operations]);
     write_word(writer, "attention_kernel", bp_kernel_names[conventions->kernel]);
@@ -65,10 +75,10 @@ static void write_conventions(struct bp_writer *writer, const struct bp_whole_jo
         write_word(writer, "optimizer", bp_optimizer_names[job->optimizer]);
         write_word(writer, "gradient_dtype", bp_dtype_names[workload->gradient_dtype]);
         if (job->request.strategy.context_parallel > 1)
-            write_word(writer, "cp_comm", bp_cp_comm_names[job->cp_comm]);
+            write_word(writer, "cp_comm", bp_cp_comm_names[job->request.strategy.cp_comm]);
     } else {
         write_word(writer, "window_kv", bp_window_kv_names[conventions->window_kv]);
-        write_word(writer, "kv_cache_dtype", bp_dtype_names[job->kv_cache_dtype]);
+        write_word(writer, "kv_cache_dtype", bp_dtype_names[workload->kv_cache_dtype]);
         write_uint(writer, "kv_block", job->kv_block);
         write_uint(writer, "prefill_chunk", job->prefill_chunk);
     }
@@ -127,7 +137,26 @@ void bp_parameters_write(struct bp_writer *writer, const struct bp_parameter_cou
 
 /* ---- Stages ---- */
 
-/* Its runs of layers, first and last of each, and how many blocks of each kind are among them. */
+/* The layers of [first, first + n) that the request is about, first and last of each run of them. */
+static void write_runs(struct bp_writer *writer, const struct bp_request *request, uint64_t first, uint64_t n,
+                       uint64_t *of_kind)
+{
+    const uint8_t *kinds = request->model.layer_kinds;
+    for (uint64_t layer = first, next; layer < first + n; layer = next) {
+        bool counted = !kinds || bp_request_has_kind(request, kinds[layer]);
+        next = kinds ? layer : first + n;
+        while (next < first + n && bp_request_has_kind(request, kinds[next]) == counted)
+            of_kind[kinds[next++]] += counted;
+        if (!counted)
+            continue;
+        bp_writer_array(writer);
+        bp_writer_uint(writer, layer);
+        bp_writer_uint(writer, next - 1);
+        bp_writer_end(writer);
+    }
+}
+
+/* Its runs of layers, and how many blocks of each kind are among them. */
 static void write_blocks(struct bp_writer *writer, const struct bp_request *request, uint64_t stage)
 {
     const struct bp_model *model = &request->model;
@@ -137,14 +166,7 @@ static void write_blocks(struct bp_writer *writer, const struct bp_request *requ
     for (uint64_t chunk = 0; chunk < request->strategy.virtual_stages; chunk++) {
         uint64_t first, n;
         bp_request_run_layers(request, chunk * request->strategy.pipeline_parallel + stage, &first, &n);
-        for (uint64_t layer = first; model->layer_kinds && layer < first + n; layer++)
-            of_kind[model->layer_kinds[layer]]++;
-        if (n == 0)
-            continue;
-        bp_writer_array(writer);
-        bp_writer_uint(writer, first);
-        bp_writer_uint(writer, first + n - 1);
-        bp_writer_end(writer);
+        write_runs(writer, request, first, n, of_kind);
     }
     bp_writer_end(writer);
     if (!model->layer_kinds)
@@ -152,7 +174,8 @@ static void write_blocks(struct bp_writer *writer, const struct bp_request *requ
     bp_writer_key(writer, "kinds");
     bp_writer_object(writer);
     for (uint32_t i = 0; i < model->n_kinds; i++)
-        write_uint(writer, model->kinds[i].name, of_kind[i]);
+        if (bp_request_has_kind(request, i))
+            write_uint(writer, model->kinds[i].name, of_kind[i]);
     bp_writer_end(writer);
 }
 

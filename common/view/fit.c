@@ -354,7 +354,7 @@ static int evaluate(struct search *search, struct bp_bytes *ret, struct bp_err *
     struct bp_strategy said = search->job->request.strategy;
     struct bp_err found = {0};
     search->spent += cost_of(&search->job->request);
-    bp_strategy_normalise(&search->job->request.strategy);
+    bp_strategy_normalise(&search->job->request.strategy, &search->job->request.model);
     int result = bp_capacity_total(search->job, search->memo, search->available, ret, &found);
     search->job->request.strategy = said;
     if (result == 0)
@@ -502,6 +502,8 @@ static uint64_t devices_for_the_state(const struct search *search)
     if (workload->mode == BP_MODE_TRAINING)
         each +=
             bp_dtype_bytes(workload->gradient_dtype) + optimizer_bytes[search->base->optimizer] + (each < 4 ? 4U : 0U);
+    if (workload->n_block_kinds) /* not all of it is counted */
+        return 1;
     if (bp_model_parameters(&search->base->request.model, &parameters, NULL) < 0)
         return 0;
     bp_u128 devices = bp_div_ceil(&calc, bp_mul(&calc, parameters, each), search->available);

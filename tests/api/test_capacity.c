@@ -223,8 +223,8 @@ START_TEST(test_capacity__blueprint_model_explains_a_config)
 {
     struct run named = run((const char *const[WORDS_MAX]){"--server", "127.0.0.1:1", "model", "deepseek-v3"}, NULL);
     expect_status(&named, 0);
-    static const char *const wanted[] = {"671026419200", "37552297472", "70272",         "DeepseekV3ForCausalLM",
-                                         "expert",       "dense",       "/kv_lora_rank", "/rope_scaling"};
+    static const char *const wanted[] = {"671026419200", "37552297472", "70272",        "DeepseekV3ForCausalLM",
+                                         "expert",       "dense",       "/rope_scaling"};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         expect_text(named.out, wanted[i]);
     static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "

@@ -42,6 +42,7 @@ static const struct value_case {
     {"/workload/batch_size", "1", 400, "unknown_key", "/workload/batch_size"},
     {"/strategy/replicas", "1", 400, "unknown_key", "/strategy/replicas"},
     {"/model/transformer/hidden", "1", 400, "unknown_key", "/model/transformer/hidden"},
+    {"/strategy/context", "2", 400, "unknown_key", "/strategy/context"},
     {"/strategy/a~1b", "1", 400, "unknown_key", "/strategy/a~01b"},
     /* values that are not known */
     {"/workload/dtype", "\"float64\"", 422, "unknown_value", "/workload/dtype"},
@@ -53,7 +54,13 @@ static const struct value_case {
     {"/model", "{\"name\": \"no-such-model\"}", 422, "unknown_model", "/model/name"},
     {"/model", "{\"huggingface\": {\"model_type\": \"no_such_type\"}}", 422, "unknown_model_type",
      "/model/huggingface/model_type"},
+    {"/strategy/cp_comm", "\"tree\"", 422, "unknown_value", "/strategy/cp_comm"},
+    {"/workload/block_kinds", "[\"expert\"]", 422, "unknown_value", "/workload/block_kinds/0"},
+    {"/workload/block_kinds", "\"dense\"", 400, "wrong_type", "/workload/block_kinds"},
     /* ranges */
+    {"/workload/block_kinds", "[]", 422, "out_of_range", "/workload/block_kinds"},
+    {"/strategy/context_parallel", "0", 422, "out_of_range", "/strategy/context_parallel"},
+    {"/strategy/expert_parallel", "0", 422, "out_of_range", "/strategy/expert_parallel"},
     {"/workload/sequence_length", "0", 422, "out_of_range", "/workload/sequence_length"},
     {"/workload/sequence_length", "-1", 422, "out_of_range", "/workload/sequence_length"},
     {"/workload/sequence_length", "9007199254740992", 422, "out_of_range", "/workload/sequence_length"},
@@ -329,13 +336,14 @@ END_TEST
 START_TEST(test_refusals__a_feature_that_is_not_modelled_is_counted_and_refused)
 {
     json_t *config = json_of("{\"model\": {\"huggingface\": {\"model_type\": \"mistral\", \"hidden_size\": 4096,"
+                             " \"clip_qkv\": 8,"
                              " \"num_hidden_layers\": 32, \"vocab_size\": 32000, \"intermediate_size\": 14336,"
                              " \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"sliding_window\": 4096}},"
                              " \"workload\": {\"mode\": \"inference\", \"phase\": \"decode\", \"batch_size\": 1,"
                              " \"context_length\": 1024, \"dtype\": \"float16\"}, \"strategy\": {}}");
     struct reply reply = post_plan(config);
     expect_problem(&reply, 422, "unsupported_feature");
-    expect_error(&reply, "/model/huggingface/sliding_window", "unsupported_feature");
+    expect_error(&reply, "/model/huggingface/clip_qkv", "unsupported_feature");
     ck_assert_str_eq(text_at(reply.json, "/model/family"), "mistral");
     ck_assert_str_eq(text_at(reply.json, "/model/parameters"), "7241732096");
     expect_unharmed();

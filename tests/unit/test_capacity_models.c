@@ -179,6 +179,56 @@ START_TEST(test_capacity_models__deepseek_v3_lists_each_stage_s_true_blocks)
 }
 END_TEST
 
+/* What each kind holds and does adds up to what all do; the ends of the model are in each answer. */
+START_TEST(test_capacity_models__named_kinds_are_counted_alone)
+{
+    static const char *const kinds[] = {"'dense', 'expert'", "'dense'", "'expert'"};
+    json_t *of[3];
+    for (int i = 0; i < 3; i++)
+        of[i] = fit_of("{'model': {'name': 'deepseek-v3'}, 'workload': {'mode': 'training', 'sequence_length': 4096, "
+                       "'micro_batch_size': 1, 'global_batch_size': 16, 'dtype': 'bfloat16', 'block_kinds': [%s]}, "
+                       "'strategy': {'data_parallel': 8, 'expert_parallel': 8, 'zero_stage': 3}, 'memory_bytes': 1}",
+                       kinds[i]);
+    ck_assert_ptr_null(json_object_get(value_at(of[0], "/conventions"), "block_kinds"));
+    ck_assert_str_eq(json_string_value(value_at(of[1], "/conventions/block_kinds/0")), "dense");
+    static const char *const state[] = {"weights", "gradients", "optimizer"};
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(number_at(of[1], "/stages/0/blocks_only/%s", state[i]) +
+                             number_at(of[2], "/stages/0/blocks_only/%s", state[i]),
+                         number_at(of[0], "/stages/0/blocks_only/%s", state[i]));
+    ck_assert_int_eq(number_at(of[1], "/stages/0/components/stored_activations") +
+                         number_at(of[2], "/stages/0/components/stored_activations"),
+                     number_at(of[0], "/stages/0/components/stored_activations"));
+    bp_u128 head = (bp_u128)6 * 16 * 4096 * 7168 * 129280;
+    ck_decimal_eq(decimal_at(of[1], "/operations/per_step/hardware") +
+                      decimal_at(of[2], "/operations/per_step/hardware"),
+                  decimal_at(of[0], "/operations/per_step/hardware") + head);
+    ck_assert_int_eq(number_at(of[1], "/stages/0/blocks/0/1"), 2);
+    ck_assert_int_eq(number_at(of[2], "/stages/0/blocks/0/0"), 3);
+    ck_assert_int_eq(number_at(of[1], "/stages/0/kinds/dense"), 3);
+    ck_assert_ptr_null(json_object_get(value_at(of[1], "/stages/0/kinds"), "expert"));
+    ck_decimal_eq(decimal_at(of[1], "/parameters/total"), decimal_at(of[0], "/parameters/total"));
+}
+END_TEST
+
+/* Every other layer has a window; alone those that have one are apart. */
+START_TEST(test_capacity_models__layers_of_named_kinds_are_listed_as_they_lie)
+{
+    json_t *answer = fit_of("{'model': {'name': 'gemma-2-9b'}, 'workload': {'mode': 'inference', 'phase': 'decode', "
+                            "'batch_size': 1, 'context_length': 8192, 'dtype': 'bfloat16', 'block_kinds': ['global']}, "
+                            "'strategy': {}, 'memory_bytes': 85899345920}");
+    json_t *blocks = value_at(answer, "/stages/0/blocks");
+    ck_assert_uint_eq(json_array_size(blocks), 21);
+    ck_assert(number_at(blocks, "/0/0") == 1 && number_at(blocks, "/0/1") == 1 && number_at(blocks, "/20/0") == 41);
+    /* 21 layers of 8 key/value heads of 256, 8192 tokens. */
+    ck_assert_int_eq(number_at(answer, "/stages/0/components/kv_cache"), 21LL * 2 * 8 * 256 * 2 * 8192);
+    ck_assert_str_eq(fit_refusal("{'model': {'name': 'gemma-2-9b'}, 'workload': {'mode': 'inference', 'phase': "
+                                 "'decode', 'batch_size': 1, 'context_length': 8, 'dtype': 'bfloat16', 'block_kinds': "
+                                 "['dense']}, 'strategy': {}, 'memory_bytes': 1}"),
+                     "unknown_value /workload/block_kinds/0");
+}
+END_TEST
+
 START_TEST(test_capacity_models__405b_on_16_stages_has_fewer_blocks_at_its_ends)
 {
     json_t *answer =
@@ -373,6 +423,8 @@ Suite *suite_capacity_models(void)
     tcase_add_test(kinds, test_capacity_models__activations_of_experts_are_those_of_pairs);
     tcase_add_test(kinds, test_capacity_models__operations_of_experts_are_those_of_active_weights);
     tcase_add_test(kinds, test_capacity_models__deepseek_v3_lists_each_stage_s_true_blocks);
+    tcase_add_test(kinds, test_capacity_models__named_kinds_are_counted_alone);
+    tcase_add_test(kinds, test_capacity_models__layers_of_named_kinds_are_listed_as_they_lie);
     tcase_add_test(kinds, test_capacity_models__405b_on_16_stages_has_fewer_blocks_at_its_ends);
     tcase_add_test(kinds, test_capacity_models__chunks_dealt_by_hand_are_listed_by_stage);
     tcase_add_test(kinds, test_capacity_models__context_parallelism_divides_the_sequence);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/model/config.h"
+#include "tests/unit/form_fixture.h"
 #include "tests/unit/reading.h"
 
 static struct bp_arena arena;
@@ -27,9 +28,7 @@ static struct bp_config resolve_config(const char *members)
 
 #define GPT2 "'model_type': 'gpt2', 'n_embd': 24, 'n_layer': 2"
 #define OPT "'model_type': 'opt', 'hidden_size': 24, 'num_hidden_layers': 2"
-#define NEOX                                                                                                           \
-    "'model_type': 'gpt_neox', 'hidden_size': 64, 'num_hidden_layers': 2, 'rotary_pct': 1, "                           \
-    "'use_parallel_residual': false"
+#define NEOX "'model_type': 'gpt_neox', 'hidden_size': 64, 'num_hidden_layers': 2, 'use_parallel_residual': false"
 #define LLAMA "'model_type': 'llama', 'hidden_size': 64, 'num_hidden_layers': 2"
 #define MISTRAL "'model_type': 'mistral', 'hidden_size': 64, 'num_hidden_layers': 2"
 #define QWEN2 "'model_type': 'qwen2', 'hidden_size': 64, 'num_hidden_layers': 2"
@@ -48,33 +47,15 @@ static const struct {
     {GPT2 ", 'intermediate_size': 95", "intermediate_size"},
     {GPT2 ", 'sliding_window': 8", "sliding_window"},
     {GPT2 ", 'architectures': ['GPT2Model']", "architectures"},
-    {OPT ", 'do_layer_norm_before': false", "do_layer_norm_before"},
-    {OPT ", 'word_embed_proj_dim': 12", "word_embed_proj_dim"},
-    {OPT ", 'word_embed_proj_dim': 12, 'do_layer_norm_before': false", "word_embed_proj_dim do_layer_norm_before"},
-    {OPT ", '_remove_final_layer_norm': true", "_remove_final_layer_norm"},
-    {OPT ", 'layer_norm_elementwise_affine': false", "layer_norm_elementwise_affine"},
     {OPT ", 'layerdrop': 0.1", "layerdrop"},
     {OPT ", 'activation_dropout': 0.1", "activation_dropout"},
-    {NEOX ", 'attention_bias': false", "attention_bias"},
-    {"'model_type': 'gpt_neox', 'hidden_size': 64, 'num_hidden_layers': 2", "use_parallel_residual rotary_pct"},
-    {"'model_type': 'gpt_neox', 'hidden_size': 64, 'num_hidden_layers': 2, 'use_parallel_residual': true, "
-     "'rotary_pct': 0.5",
-     "use_parallel_residual rotary_pct"},
-    {"'model_type': 'gpt_neox', 'hidden_size': 64, 'num_hidden_layers': 2, 'use_parallel_residual': false, "
-     "'rope_parameters': {'partial_rotary_factor': 0.25}",
-     "rope_parameters/partial_rotary_factor"},
     {NEOX ", 'head_dim': 2", "head_dim"},
-    {LLAMA ", 'attention_bias': true", "attention_bias"},
-    {LLAMA ", 'mlp_bias': true", "mlp_bias"},
     {LLAMA ", 'hidden_act': 'relu'", "hidden_act"},
     {LLAMA ", 'hidden_act': 'xielu'", "hidden_act"},
-    {LLAMA ", 'sliding_window': 8", "sliding_window"},
     {LLAMA ", 'partial_rotary_factor': 0.5", "partial_rotary_factor"},
     {LLAMA ", 'partial_rotary_factor': 'x'", "partial_rotary_factor"},
-    {LLAMA ", 'rope_scaling': {'partial_rotary_factor': 0.5}", "rope_scaling/partial_rotary_factor"},
     {LLAMA ", 'num_local_experts': 8", "num_local_experts"},
     {LLAMA ", 'num_experts': 1", "num_experts"},
-    {LLAMA ", 'quantization_config': {'quant_method': 'fp8'}", "quantization_config"},
     {LLAMA ", 'kv_lora_rank': 8", "kv_lora_rank"},
     {LLAMA ", 'add_cross_attention': true", "add_cross_attention"},
     {LLAMA ", 'layer_types': ['full_attention', 'sliding_attention']", "layer_types"},
@@ -85,14 +66,7 @@ static const struct {
     {LLAMA ", 'text_config': {'hidden_size': 1}", "text_config"},
     {LLAMA ", 'final_logit_softcapping': 30.0", "final_logit_softcapping"},
     {LLAMA ", 'use_qk_norm': true", "use_qk_norm"},
-    {MISTRAL, "sliding_window"},
-    {MISTRAL ", 'sliding_window': 4096", "sliding_window"},
-    {MISTRAL ", 'use_sliding_window': true", "sliding_window"},
     {MISTRAL ", 'sliding_window': null, 'attention_bias': true", "attention_bias"},
-    {QWEN2 ", 'use_sliding_window': true", "sliding_window"},
-    {QWEN2 ", 'use_sliding_window': true, 'sliding_window': 8", "sliding_window"},
-    {QWEN3 ", 'attention_bias': true", "attention_bias"},
-    {QWEN3 ", 'use_sliding_window': true", "sliding_window"},
 };
 
 START_TEST(test_config__a_feature_without_rows_is_refused_at_its_key_and_counted)
@@ -108,6 +82,40 @@ START_TEST(test_config__a_feature_without_rows_is_refused_at_its_key_and_counted
     /* What is refused is not called ignored. */
     for (size_t i = 0; i < config.n_ignored; i++)
         ck_assert_ptr_null(strstr(features[_i].keys, config.ignored[i] + 1));
+}
+END_TEST
+
+/* What was described by no form once. */
+static const struct {
+    const char *members;
+} described[] = {
+    {OPT ", 'do_layer_norm_before': false"},
+    {OPT ", 'word_embed_proj_dim': 12, 'do_layer_norm_before': false"},
+    {OPT ", '_remove_final_layer_norm': true"},
+    {OPT ", 'layer_norm_elementwise_affine': false"},
+    {NEOX ", 'attention_bias': false"},
+    {"'model_type': 'gpt_neox', 'hidden_size': 64, 'num_hidden_layers': 2"},
+    {NEOX ", 'rotary_pct': 0.5"},
+    {NEOX ", 'rope_parameters': {'partial_rotary_factor': 0.25}"},
+    {LLAMA ", 'attention_bias': true"},
+    {LLAMA ", 'mlp_bias': true"},
+    {LLAMA ", 'sliding_window': 8"},
+    {LLAMA ", 'rope_scaling': {'partial_rotary_factor': 0.5}"},
+    {LLAMA ", 'quantization_config': {'quant_method': 'fp8'}"},
+    {LLAMA ", 'compression_config': {'quant_method': 'compressed-tensors'}"},
+    {MISTRAL},
+    {MISTRAL ", 'use_sliding_window': true"},
+    {QWEN2 ", 'use_sliding_window': true, 'sliding_window': 8"},
+    {QWEN3 ", 'attention_bias': true"},
+    {QWEN3 ", 'use_sliding_window': true"},
+};
+
+START_TEST(test_config__a_feature_that_the_form_has_is_taken)
+{
+    struct bp_config config = resolve_config(described[_i].members);
+    ck_assert_str_eq(line_of(&problems), "");
+    ck_assert(config.has_parameters && config.n_refused == 0);
+    expect_form_says_it_all(&config.model, &arena);
 }
 END_TEST
 
@@ -160,6 +168,13 @@ static const struct {
     {"'model_type': 'gpt_neox', 'hidden_size': 64, 'num_hidden_layers': 2, 'use_parallel_residual': 0, "
      "'rotary_pct': '1'",
      "wrong_type" AT "use_parallel_residual, wrong_type" AT "rotary_pct"},
+    {NEOX ", 'rotary_pct': 1.5", "out_of_range" AT "rotary_pct"},
+    {LLAMA ", 'rope_scaling': {'partial_rotary_factor': -0.5}", "out_of_range" AT "rope_scaling/partial_rotary_factor"},
+    {LLAMA ", 'rope_parameters': {'partial_rotary_factor': '1'}",
+     "wrong_type" AT "rope_parameters/partial_rotary_factor"},
+    {"'model_type': 'phi', 'hidden_size': 64, 'num_hidden_layers': 2, 'partial_rotary_factor': 0.5, "
+     "'rope_parameters': {'partial_rotary_factor': 1.0}",
+     "conflict" AT "partial_rotary_factor"},
     {LLAMA ", 'num_key_value_heads': 5", "not_divisible" AT "num_key_value_heads"},
     {LLAMA ", 'num_attention_heads': 48", "not_divisible" AT "num_attention_heads"},
     {LLAMA ", 'intermediate_size': 1.5, 'head_dim': 9007199254740992",
@@ -193,6 +208,8 @@ END_TEST
     "'hidden_size': 64, 'num_hidden_layers': 3, 'num_attention_heads': 8, 'intermediate_size': 100, "                  \
     "'vocab_size': 50, 'activation': 'gelu', 'norm': 'layernorm', 'position': 'none'"
 
+#define BLOCK "'num_attention_heads': 8, 'activation': 'relu', 'intermediate_size': 9"
+
 static const struct {
     const char *model, *problems;
 } forms[] = {
@@ -203,8 +220,14 @@ static const struct {
     {"{'name': 'gpt2', 'extra': {}}", "unknown_key /model/extra"},
     {"{'name': 'gpt-5'}", "unknown_model /model/name"},
     {"{'name': 7}", "wrong_type /model/name"},
-    {"{'name': 'mistral-7b-v0.1'}", "unsupported_feature /model/name"},
-    {"{'name': 'pythia-6.9b'}", "unsupported_feature /model/name, unsupported_feature /model/name"},
+    {"{'name': 'mistral-7b-v0.1'}", ""},
+    {"{'name': 'pythia-6.9b'}", ""},
+    {"{'transformer': {" FORM ", 'name': 'm', 'cross_attention': true}}",
+     "unsupported_feature /model/transformer/cross_attention"},
+    {"{'transformer': {'name': 'm', 'hidden_size': 64, 'num_hidden_layers': 3, 'vocab_size': 9, 'norm': 'rmsnorm', "
+     "'position': 'none', 'kinds': [{'name': 'a', " BLOCK "}, {'name': 'b', " BLOCK ", 'cross_attention': true}], "
+     "'layers': [{'count': 2, 'kind': 'b'}, {'count': 1, 'kind': 'a'}]}}",
+     "unsupported_feature /model/transformer/kinds/1/cross_attention"},
     {"{'huggingface': []}", "wrong_type /model/huggingface"},
     {"{'transformer': null}", "wrong_type /model/transformer"},
     {"{'transformer': {" FORM "}}", "missing_key /model/transformer/name"},
@@ -222,12 +245,11 @@ START_TEST(test_config__a_model_has_one_of_three_forms)
 }
 END_TEST
 
-START_TEST(test_config__a_catalogue_model_refused_for_a_feature_is_counted_and_says_which)
+START_TEST(test_config__a_refused_form_is_counted_and_says_what_is_refused)
 {
-    struct bp_config config = resolve("{'name': 'mistral-7b-v0.1'}");
-    ck_assert(config.has_parameters && config.count.total == UINT64_C(7241732096));
-    ck_assert_str_eq(config.family, "mistral");
-    ck_assert(some_message_has(&problems, "sliding_window"));
+    struct bp_config config = resolve("{'transformer': {" FORM ", 'name': 'm', 'cross_attention': true}}");
+    ck_assert(config.has_parameters && config.n_refused == 1);
+    ck_assert_str_eq(config.refused[0].pointer, "/cross_attention");
 }
 END_TEST
 
@@ -266,11 +288,12 @@ Suite *suite_config_refusals(void)
     TCase *tcase = tcase_create("config_refusals");
     tcase_add_checked_fixture(tcase, NULL, release);
     LOOP(tcase, test_config__a_feature_without_rows_is_refused_at_its_key_and_counted, features);
+    LOOP(tcase, test_config__a_feature_that_the_form_has_is_taken, described);
     LOOP(tcase, test_config__a_feature_that_is_off_is_not_refused, harmless);
     LOOP(tcase, test_config__what_cannot_be_read_is_named_and_not_counted, broken);
     tcase_add_test(tcase, test_config__an_unknown_model_type_lists_the_known_ones);
     LOOP(tcase, test_config__a_model_has_one_of_three_forms, forms);
-    tcase_add_test(tcase, test_config__a_catalogue_model_refused_for_a_feature_is_counted_and_says_which);
+    tcase_add_test(tcase, test_config__a_refused_form_is_counted_and_says_what_is_refused);
     tcase_add_test(tcase, test_config__the_transformer_form_has_no_family_of_its_own);
     tcase_add_test(tcase, test_config__a_lost_problem_is_not_a_success);
     suite_add_tcase(suite, tcase);

@@ -366,7 +366,7 @@ START_TEST(test_megatron__a_fit_has_optimizers_kernels_and_context_parallelism)
                        "--tensor-model-parallel-size 2 --make-vocab-size-divisible-by 64");
     ck_assert_int_eq(job.optimizer, BP_SGD_MOMENTUM);
     ck_assert_int_eq(job.conventions.kernel, BP_KERNEL_UNFUSED);
-    ck_assert_int_eq(job.cp_comm, BP_CP_ALL_GATHER);
+    ck_assert_int_eq(job.request.strategy.cp_comm, BP_CP_ALL_GATHER);
     ck_assert_uint_eq(job.request.strategy.context_parallel, 2);
     ck_assert_uint_eq(job.vocab_multiple, 128);
     expect_left("--world-size", "4", "one replica");
@@ -376,7 +376,7 @@ START_TEST(test_megatron__a_fit_has_optimizers_kernels_and_context_parallelism)
     ck_assert_uint_eq(job.vocab_multiple, 1);
     job = fitted(LEAST "--transformer-impl local --use-flash-attn --context-parallel-size 2");
     ck_assert_int_eq(job.conventions.kernel, BP_KERNEL_TILED);
-    ck_assert_int_eq(job.cp_comm, BP_CP_RING);
+    ck_assert_int_eq(job.request.strategy.cp_comm, BP_CP_RING);
     import_options.world_size = 6;
     ck_assert_str_eq(refused(LEAST "--context-parallel-size 2 --cp-comm-type p2p a2a"),
                      "unsupported_feature --cp-comm-type");

@@ -168,13 +168,13 @@ static const struct {
     {"{" MODEL ", " WORK ", 'strategy': {'tensor_parallel': 2}, 'target': {'kind': 'reference-queue'}, "
      "'deployment': {'devices': 1, 'memory_bytes': 0}}",
      "out_of_range /deployment/memory_bytes, conflict /deployment/devices"},
-    /* everything at once, through the form, the model, a feature and what holds between values */
+    /* everything at once, through the form, the model and what holds between values */
     {"{'model': {'huggingface': {'model_type': 'mistral', 'hidden_size': 64, 'num_hidden_layers': 7, 'vocab_size': 9, "
      "'intermediate_size': 33}}, 'workload': {'mode': 'training', 'sequence_length': 9, 'micro_batch_size': 2, "
      "'global_batch_size': 9, 'dtype': 'bf16'}, 'strategy': {'tensor_parallel': 2, 'pipeline_parallel': 2, "
      "'sequence_parallel': true, 'virtual_stages': 3, 'colour': 1}, 'target': {'kind': 'reference-queue'}, "
      "'deployment': {'devices': 1, 'memory_bytes': 1}}",
-     "unsupported_feature /model/huggingface/sliding_window, unknown_value /workload/dtype, "
+     "unknown_value /workload/dtype, "
      "unknown_key /strategy/colour, not_divisible /strategy/tensor_parallel, not_divisible /workload/sequence_length, "
      "conflict /strategy/virtual_stages, not_divisible /strategy/pipeline_parallel, "
      "not_divisible /workload/global_batch_size, conflict /deployment/devices"},

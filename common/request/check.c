@@ -1,0 +1,293 @@
+/* What must hold between the values of a request. */
+#include "common/request/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What the checks between values see. */
+struct check {
+    const struct bp_request *request;
+    uint64_t position_offset;
+    struct bp_problems *problems;
+};
+
+static void check_divides(const struct check *check, const char *path, const char *what, bp_u128 value,
+                          const char *divisor_what, bp_u128 divisor)
+{
+    char text[BP_U128_TEXT], divisor_text[BP_U128_TEXT];
+    if (divisor == 0 || value % divisor == 0)
+        return;
+    bp_u128_format(value, text);
+    bp_u128_format(divisor, divisor_text);
+    bp_problems_add(check->problems, BP_E_not_divisible, path, "%s %s is not divisible by %s %s", what, text,
+                    divisor_what, divisor_text);
+}
+
+static void check_kind_tensor_parallel(const struct check *check, const struct bp_kind *kind)
+{
+    static const char path[] = "/strategy/tensor_parallel", degree[] = "tensor_parallel";
+    uint64_t t = check->request->strategy.tensor_parallel, k = kind->num_key_value_heads;
+    check_divides(check, path, "intermediate_size", kind->intermediate_size, degree, t);
+    check_divides(check, path, "the shared experts' width", kind->shared_intermediate_size, degree, t);
+    check_divides(check, path, "num_attention_heads", kind->num_attention_heads, degree, t);
+    if (k && t && k % t != 0 && t % k != 0)
+        bp_problems_add(check->problems, BP_E_not_divisible, path,
+                        "neither num_key_value_heads %llu nor tensor_parallel %llu is divisible by the other",
+                        (unsigned long long)k, (unsigned long long)t);
+}
+
+/* Experts have degrees of their own: expert_parallel divides their number, expert_tensor_parallel their width, both
+ * together the ranks. Pairs are counted on a rank's part of the sequence. */
+static void check_experts(const struct check *check, const struct bp_kind *kind)
+{
+    static const char path[] = "/strategy/expert_parallel", width_path[] = "/strategy/expert_tensor_parallel";
+    const struct bp_strategy *strategy = &check->request->strategy;
+    bool training = check->request->workload.mode == BP_MODE_TRAINING;
+    bp_u128 copies = training ? (bp_u128)strategy->context_parallel * strategy->data_parallel : strategy->replicas;
+    if (!kind->num_experts)
+        return;
+    check_divides(check, path, "the number of experts", kind->num_experts, "expert_parallel",
+                  strategy->expert_parallel);
+    check_divides(check, width_path, "the experts' width", kind->expert_intermediate_size, "expert_tensor_parallel",
+                  strategy->expert_tensor_parallel);
+    check_divides(check, path,
+                  training ? "tensor_parallel * context_parallel * data_parallel" : "tensor_parallel * replicas",
+                  strategy->tensor_parallel * copies, "expert_parallel * expert_tensor_parallel",
+                  (bp_u128)strategy->expert_parallel * strategy->expert_tensor_parallel);
+    if (training && strategy->tensor_parallel > 1 && !strategy->sequence_parallel)
+        bp_problems_add(check->problems, BP_E_conflict, "/strategy/sequence_parallel",
+                        "experts under tensor parallelism need sequence parallelism");
+}
+
+/* Exchanged by heads, every rank has whole heads of the sequence. */
+static void check_exchange(const struct check *check, const struct bp_kind *kind)
+{
+    static const char path[] = "/strategy/context_parallel", degree[] = "context_parallel";
+    const struct bp_strategy *strategy = &check->request->strategy;
+    uint64_t t = strategy->tensor_parallel, h = kind->num_attention_heads, k = kind->num_key_value_heads;
+    if (strategy->cp_comm != BP_CP_A2A || !t || h % t != 0)
+        return;
+    check_divides(check, path, "num_attention_heads / tensor_parallel", h / t, degree, strategy->context_parallel);
+    check_divides(check, path, "key/value heads of a rank", k > t ? k / t : 1, degree, strategy->context_parallel);
+}
+
+static void check_tensor_parallel(const struct check *check)
+{
+    static const char path[] = "/strategy/tensor_parallel", sequence_path[] = "/workload/sequence_length";
+    const struct bp_model *model = &check->request->model;
+    const struct bp_strategy *strategy = &check->request->strategy;
+    uint64_t t = strategy->tensor_parallel, cp = strategy->context_parallel,
+             S = check->request->workload.sequence_length;
+    check_divides(check, path, "hidden_size", model->hidden_size, "tensor_parallel", t);
+    for (uint32_t i = 0; i < model->n_kinds; i++) {
+        check_kind_tensor_parallel(check, &model->kinds[i]);
+        check_experts(check, &model->kinds[i]);
+        check_exchange(check, &model->kinds[i]);
+    }
+    if (cp > 1)
+        check_divides(check, sequence_path, "sequence_length", S, "2 * context_parallel", 2 * (bp_u128)cp);
+    if (strategy->sequence_parallel && t > 1 && cp && S % cp == 0)
+        check_divides(check, sequence_path, cp > 1 ? "sequence_length / context_parallel" : "sequence_length", S / cp,
+                      "tensor_parallel", t);
+}
+
+static void check_schedule(const struct check *check)
+{
+    const struct bp_strategy *strategy = &check->request->strategy;
+    bool pipelined = strategy->pipeline_parallel != 1; /* 0: not known */
+    if (strategy->pipeline_parallel > 1 && strategy->pipeline_schedule == BP_SCHEDULE_NONE)
+        bp_problems_add(check->problems, BP_E_conflict, "/strategy/pipeline_schedule",
+                        "a pipeline needs a schedule: 1f1b, interleaved or gpipe");
+    if (strategy->virtual_stages > 1 && !pipelined)
+        bp_problems_add(check->problems, BP_E_conflict, "/strategy/virtual_stages",
+                        "more than one virtual stage needs pipeline_parallel > 1");
+    else if (strategy->virtual_stages > 1 && strategy->pipeline_parallel &&
+             strategy->pipeline_schedule != BP_SCHEDULE_INTERLEAVED)
+        bp_problems_add(check->problems, BP_E_conflict, "/strategy/virtual_stages",
+                        "more than one virtual stage needs the interleaved schedule");
+}
+
+/* Runs dealt by hand: one for each chunk of each stage, all of the model's layers together. */
+static void check_dealt_layers(const struct check *check)
+{
+    static const char path[] = "/strategy/pipeline_layers";
+    const struct bp_strategy *strategy = &check->request->strategy;
+    uint64_t layers = check->request->model.num_hidden_layers, sum = 0;
+    bp_u128 runs = (bp_u128)strategy->pipeline_parallel * strategy->virtual_stages;
+    for (uint32_t i = 0; i < strategy->n_pipeline_layers; i++)
+        sum += strategy->pipeline_layers[i];
+    if (runs && runs != strategy->n_pipeline_layers)
+        bp_problems_add(check->problems, BP_E_conflict, path,
+                        "%u runs are not pipeline_parallel * virtual_stages of them", strategy->n_pipeline_layers);
+    if (layers && sum != layers)
+        bp_problems_add(check->problems, BP_E_conflict, path, "the runs add up to %llu layers, the model has %llu",
+                        (unsigned long long)sum, (unsigned long long)layers);
+}
+
+static void check_layers(const struct check *check)
+{
+    if (check->request->strategy.n_pipeline_layers) {
+        check_dealt_layers(check);
+        return;
+    }
+    const struct bp_strategy *strategy = &check->request->strategy;
+    bp_u128 layers = check->request->model.num_hidden_layers, p = strategy->pipeline_parallel;
+    if (p && layers % p != 0)
+        check_divides(check, "/strategy/pipeline_parallel", "num_hidden_layers", layers, "pipeline_parallel", p);
+    else if (p > 1)
+        check_divides(check, "/strategy/virtual_stages", "num_hidden_layers", layers,
+                      "pipeline_parallel * virtual_stages", p * strategy->virtual_stages);
+}
+
+static void check_lengths(const struct check *check)
+{
+    const struct bp_workload *workload = &check->request->workload;
+    uint64_t rows = check->request->model.max_position_embeddings, offset = check->position_offset;
+    uint64_t length =
+        workload->sequence_length > workload->context_length ? workload->sequence_length : workload->context_length;
+    if (rows && length > rows - offset)
+        bp_problems_add(check->problems, BP_E_conflict,
+                        length == workload->sequence_length ? "/workload/sequence_length" : "/workload/context_length",
+                        "%llu tokens are more than the %llu positions that the model has learned",
+                        (unsigned long long)length, (unsigned long long)(rows - offset));
+    check_divides(check, "/workload/global_batch_size", "global_batch_size", workload->global_batch_size,
+                  "data_parallel * micro_batch_size",
+                  (bp_u128)check->request->strategy.data_parallel * workload->micro_batch_size);
+}
+
+static void check_deployment(const struct check *check)
+{
+    uint64_t devices = check->request->deployment.devices, t = check->request->strategy.tensor_parallel;
+    if (devices && devices < t)
+        bp_problems_add(check->problems, BP_E_conflict, "/deployment/devices",
+                        "%llu devices are fewer than tensor_parallel %llu", (unsigned long long)devices,
+                        (unsigned long long)t);
+}
+
+void bp_request_check(const struct bp_request *request, uint64_t position_offset, struct bp_problems *problems)
+{
+    static void (*const checks[])(const struct check *) = {check_tensor_parallel, check_schedule, check_layers,
+                                                           check_lengths, check_deployment};
+    const struct check check = {request, position_offset, problems};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        checks[i](&check);
+}
+
+/* The tokens of a step are divided among the tensor group before they are sent to experts elsewhere. */
+static void check_dispatch(const struct check *check)
+{
+    const struct bp_workload *workload = &check->request->workload;
+    const struct bp_strategy *strategy = &check->request->strategy;
+    uint64_t t = strategy->tensor_parallel;
+    bool experts = false, sent = strategy->expert_parallel > 1 || strategy->expert_tensor_parallel != t;
+    for (uint32_t i = 0; i < check->request->model.n_kinds; i++)
+        experts |= check->request->model.kinds[i].num_experts > 0;
+    if (experts && sent && workload->mode == BP_MODE_INFERENCE)
+        check_divides(check, "/workload/batch_size", "the number of tokens of a step",
+                      (bp_u128)workload->batch_size * (workload->phase == BP_PREFILL ? workload->context_length : 1),
+                      "tensor_parallel", t);
+}
+
+static void check_kinds_have_rows(const struct check *check)
+{
+    const struct bp_request *request = check->request;
+    bool training = request->workload.mode == BP_MODE_TRAINING;
+    for (uint32_t i = 0; i < request->model.n_kinds; i++) {
+        const struct bp_kind *kind = &request->model.kinds[i];
+        if (kind->qk_norm == BP_QK_NORM_SPAN && request->strategy.tensor_parallel > 1)
+            bp_problems_add(check->problems, BP_E_unsupported_feature, "/strategy/tensor_parallel",
+                            "a norm that spans all heads of query and key is not planned divided");
+        if (kind->sinks && training)
+            bp_problems_add(check->problems, BP_E_unsupported_feature, "/model",
+                            "training of an attention with sinks is not modelled");
+        if (kind->sinks || kind->qk_norm == BP_QK_NORM_SPAN)
+            break; /* once for all kinds */
+    }
+}
+
+/* What the passes do not expand yet, where nothing else is wrong. */
+static void refuse_unplanned(const struct check *check)
+{
+    const struct bp_request *request = check->request;
+    const struct bp_strategy *strategy = &request->strategy;
+    const struct bp_workload *workload = &request->workload;
+    const char *beyond = bp_model_beyond_form(&request->model);
+    if (!bp_problems_none(check->problems))
+        return;
+    if (beyond)
+        bp_problems_add(check->problems, BP_E_unsupported_feature, "/model", "%s is not planned", beyond);
+    if (strategy->context_parallel > 1)
+        bp_problems_add(check->problems, BP_E_unsupported_feature, "/strategy/context_parallel",
+                        "context parallelism is not planned");
+    if (workload->kv_cache_dtype != workload->dtype)
+        bp_problems_add(check->problems, BP_E_unsupported_feature, "/workload/kv_cache_dtype",
+                        "a cache of another type is not planned");
+}
+
+void bp_request_check_rows(const struct bp_request *request, struct bp_problems *problems)
+{
+    const struct check check = {request, 0, problems};
+    check_dispatch(&check);
+    check_kinds_have_rows(&check);
+    refuse_unplanned(&check);
+}
+
+static uint32_t kind_named(const struct bp_model *model, const char *name)
+{
+    uint32_t at = 0;
+    while (at < model->n_kinds && strcmp(model->kinds[at].name, name) != 0)
+        at++;
+    return at;
+}
+
+static void refuse_kind(const struct bp_request *request, uint32_t place, struct bp_problems *problems)
+{
+    char path[64], known[BP_KINDS_MAX * (BP_KIND_NAME_MAX + 2)] = "";
+    for (uint32_t i = 0; i < request->model.n_kinds; i++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", request->model.kinds[i].name);
+    }
+    snprintf(path, sizeof path, "/workload/block_kinds/%u", place);
+    bp_problems_add(problems, BP_E_unknown_value, path, "the model's kinds of block are %s", known);
+}
+
+void bp_request_settle_kinds(struct bp_request *request, struct bp_problems *problems)
+{
+    struct bp_workload *workload = &request->workload;
+    const struct bp_model *model = &request->model;
+    bool named[BP_KINDS_MAX + 1] = {false};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < workload->n_block_kinds; i++) {
+        uint32_t at = kind_named(model, workload->block_kinds[i]);
+        if (at == model->n_kinds)
+            refuse_kind(request, i, problems);
+        named[at] = true;
+    }
+    memset(workload->block_kinds, 0, sizeof workload->block_kinds);
+    for (uint32_t i = 0; i < model->n_kinds; i++)
+        if (named[i])
+            strcpy(workload->block_kinds[n++], model->kinds[i].name);
+    if (n == model->n_kinds)
+        memset(workload->block_kinds, 0, sizeof workload->block_kinds);
+    workload->n_block_kinds = n == model->n_kinds ? 0 : n;
+}
+
+bool bp_request_has_kind(const struct bp_request *request, uint32_t kind)
+{
+    const struct bp_workload *workload = &request->workload;
+    bool has = workload->n_block_kinds == 0;
+    for (uint32_t i = 0; i < workload->n_block_kinds; i++)
+        has |= strcmp(workload->block_kinds[i], request->model.kinds[kind].name) == 0;
+    return has;
+}
+
+void bp_request_run_layers(const struct bp_request *request, uint64_t run, uint64_t *ret_first, uint64_t *ret_n)
+{
+    const struct bp_strategy *strategy = &request->strategy;
+    uint64_t even = request->model.num_hidden_layers / (strategy->pipeline_parallel * strategy->virtual_stages);
+    uint64_t first = 0;
+    for (uint64_t i = 0; i < run && strategy->n_pipeline_layers; i++)
+        first += strategy->pipeline_layers[i];
+    *ret_first = strategy->n_pipeline_layers ? first : run * even;
+    *ret_n = strategy->n_pipeline_layers ? strategy->pipeline_layers[run] : even;
+}
