@@ -12,7 +12,8 @@
 #include "common/model/model.h"
 
 /* How the checkpoint stores its linears when not as one number an element: a scale for each block of so many rows and
- * columns, or one a tensor. Counts stay those of the logical elements. */
+ * columns of the tensor, which has a row for each output, or one a tensor. Counts stay those of the logical elements.
+ */
 struct bp_quantisation {
     const char *method;                 /* as the config calls it; NULL: none */
     uint64_t element_bits, scale_bits;  /* 0: what this method stores is not known here */
