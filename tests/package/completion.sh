@@ -54,7 +54,8 @@ mapfile -t digests < <(grep -o '"digest":"sha256:[0-9a-f]*' plan.json | cut -d :
 # Commands and options.
 mapfile -t commands < <(blueprint --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
 [ ${#commands[@]} -ge 13 ] || fail "blueprint --help lists no commands"
-general=(--server --json --help --version)
+mapfile -t general < <(blueprint --help | sed -n 's/^  \(--[a-z-]*\) .*/\1/p')
+[ ${#general[@]} -ge 4 ] || fail "blueprint --help lists no options"
 offers 'blueprint ' "${commands[@]}"
 offers 'blueprint --' "${general[@]}"
 offers 'blueprint --json sh' show
@@ -111,6 +112,8 @@ offers 'blueprint model llama-2-7' llama-2-7b
 offers 'blueprint plan req' request.json
 offers 'blueprint plan request.json req' request.json
 offers 'blueprint plan request.json request.json '
+offers 'blueprint --token-file req' request.json
+offers "blueprint --cacert=req" request.json
 offers 'blueprintd --config re' ready request.json
 offers 'blueprint show ' "${id:0:16}"
 offers "blueprint show ${id:0:20}" "$id"
@@ -118,6 +121,8 @@ offers "blueprint show sha256:${id:0:10}" "${id:0:16}"
 offers "blueprint diff ${id:0:16} " "${id:0:16}"
 offers "blueprint --server $url show " "${id:0:16}"
 offers "blueprint --server=$url show " "${id:0:16}"
+offers "blueprint show --server $url " "${id:0:16}"
+BLUEPRINT_SERVER=127.0.0.1:1 offers "blueprint show --json " 
 diff <(printf '%.16s\n' "${digests[@]}" | LC_ALL=C sort -u) <(complete_line 'blueprint snapshot ') || fail "digests"
 
 # A daemon that is not there, or does not answer, does not keep the shell waiting.
