@@ -104,6 +104,13 @@ promise "with both sockets handed over" has_plans 1
 promise "on the port that was handed over" says '^Serving 127.0.0.1:7433'
 systemctl stop blueprintd-tcp.socket blueprintd.service blueprintd.socket
 
+# What changes the database offline is run as the daemon's kind of user, and leaves it the daemon's.
+promise "the schema is looked after offline" systemd-run --quiet --wait --pipe -p DynamicUser=yes -p User=blueprintd \
+    -p StateDirectory=blueprintd blueprintd --database "$database" --migrate
+systemctl start blueprintd.socket
+promise "and the daemon has its plans" has_plans 1
+systemctl stop blueprintd.socket blueprintd.service
+
 # A configuration that is wrong is said to be, once.
 printf '\nqueue = 0\n' >>/etc/blueprintd.ini
 before=$(property NRestarts)
