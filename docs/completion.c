@@ -1,5 +1,6 @@
 /* What the shell's completions know, as a shell function of our tables: completion blueprint|blueprintd prints it. The
  * rest of each is systemd/completion/NAME, which follows it. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,13 +8,13 @@
 
 static void print_case(const char *kind, const char *of, const char *words)
 {
-    printf("    %s%s%s) echo '%s' ;;\n", kind, *of ? "/" : "", of, words);
+    printf("    '%s%s%s') echo '%s' ;;\n", kind, *of ? "/" : "", of, words);
 }
 
 /* A case whose words come one by one. */
 static void begin_case(const char *kind, const char *of)
 {
-    printf("    %s%s%s) echo '", kind, *of ? "/" : "", of);
+    printf("    '%s%s%s') echo '", kind, *of ? "/" : "", of);
 }
 
 static void end_case(void)
@@ -40,28 +41,65 @@ static const struct {
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static const struct {
-    const char *command, *name;
+    const char *command, *name, *value; /* "": it takes none */
 } options[] = {
-#define BP_OPTION(command, name, value, help) {#command, #name},
+#define BP_OPTION(command, name, value, help) {#command, #name, value},
 #include "client/commands.def"
 #undef BP_OPTION
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
+/* The commands of the words that go before, "" or that of a group as "admin " is: what is next, each once. */
+static void print_next_words(const char *before)
+{
+    size_t n = strlen(before);
+    const char *last = "";
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        const char *word = commands[i].name + n;
+        size_t length = strcspn(word, " ");
+        if (strncmp(commands[i].name, before, n) != 0 || (strncmp(last, word, length) == 0 && last[length] == ' '))
+            continue;
+        printf("%.*s ", (int)length, word);
+        last = word;
+    }
+}
+
+static void print_options(const char *command, bool flags)
+{
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (strcmp(options[i].command, command) == 0 && (!flags || !*options[i].value))
+            printf("--%s ", options[i].name);
+}
+
+static void print_command(size_t i)
+{
+    print_case("arguments", commands[i].name, commands[i].arguments);
+    printf("    'most/%s') echo %d ;;\n", commands[i].name, commands[i].most);
+    begin_case("options", commands[i].name);
+    print_options(commands[i].name, false);
+    end_case();
+    begin_case("flags", commands[i].name);
+    print_options(commands[i].name, true);
+    end_case();
+}
+
 static void print_client(void)
 {
     begin_case("commands", "");
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        printf("%s ", commands[i].name);
+    print_next_words("");
     end_case();
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        print_case("arguments", commands[i].name, commands[i].arguments);
-        printf("    most/%s) echo %d ;;\n", commands[i].name, commands[i].most);
-        begin_case("options", commands[i].name);
-        for (size_t j = 0; j < N_OPTIONS; j++)
-            if (strcmp(options[j].command, commands[i].name) == 0)
-                printf("--%s ", options[j].name);
-        end_case();
+        char group[32] = "";
+        size_t n = strcspn(commands[i].name, " ");
+        bool is_first = i == 0 || strncmp(commands[i - 1].name, commands[i].name, n + 1) != 0;
+        if (commands[i].name[n] && is_first && n < sizeof group - 1) {
+            memcpy(group, commands[i].name, n);
+            begin_case("commands", group);
+            group[n] = ' ';
+            print_next_words(group);
+            end_case();
+        }
+        print_command(i);
     }
     print_names("stage", bp_stage_names);
     print_names("state", bp_plan_state_names);

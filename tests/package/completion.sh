@@ -52,15 +52,21 @@ mapfile -t digests < <(grep -o '"digest":"sha256:[0-9a-f]*' plan.json | cut -d :
 [ ${#digests[@]} -ge 3 ] || fail "the plan has no snapshots"
 
 # Commands and options.
-mapfile -t commands < <(blueprint --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
+mapfile -t commands < <(blueprint --help | sed -n 's/^  \([a-z][a-z-]*\( [a-z][a-z-]*\)\{0,1\}\)\( .*\)\{0,1\}$/\1/p')
 [ ${#commands[@]} -ge 13 ] || fail "blueprint --help lists no commands"
 mapfile -t general < <(blueprint --help | sed -n 's/^  \(--[a-z-]*\) .*/\1/p')
 [ ${#general[@]} -ge 4 ] || fail "blueprint --help lists no options"
-offers 'blueprint ' "${commands[@]}"
+mapfile -t first < <(printf '%s\n' "${commands[@]}" | cut -d ' ' -f 1 | sort -u)
+offers 'blueprint ' "${first[@]}"
+for word in "${first[@]}"; do
+    mapfile -t next < <(printf '%s\n' "${commands[@]}" | sed -n "s/^$word //p")
+    [ ${#next[@]} -eq 0 ] || offers "blueprint $word " "${next[@]}"
+done
 offers 'blueprint --' "${general[@]}"
 offers 'blueprint --json sh' show
 for command in "${commands[@]}"; do
-    mapfile -t options < <(blueprint "$command" --help | sed -n 1p | grep -o -- '--[a-z-]*')
+    # shellcheck disable=SC2086 # some commands are two words
+    mapfile -t options < <(blueprint $command --help | sed -n 1p | grep -o -- '--[a-z-]*')
     offers "blueprint --server x $command -" "${general[@]}" "${options[@]}"
 done
 mapfile -t options < <(blueprintd --help | sed -n 's/^  \(--[a-z-]*\).*/\1/p')
@@ -110,12 +116,15 @@ BLUEPRINT_SERVER=127.0.0.1:1 offers 'blueprint passes ' "${passes[@]}"
 offers 'blueprint passes bind-reference-queue '
 offers 'blueprint model llama-2-7' llama-2-7b
 offers 'blueprint plan req' request.json
+offers 'blueprint admin backup --force req' request.json
+offers 'blueprint admin gc --dry-run --older' --older-than
 offers 'blueprint plan request.json req' request.json
 offers 'blueprint plan request.json request.json '
 offers 'blueprint --token-file req' request.json
 offers "blueprint --cacert=req" request.json
 offers 'blueprintd --config re' ready request.json
 offers 'blueprint show ' "${id:0:16}"
+offers 'blueprint admin pin ' "${id:0:16}"
 offers "blueprint show ${id:0:20}" "$id"
 offers "blueprint show sha256:${id:0:10}" "${id:0:16}"
 offers "blueprint diff ${id:0:16} " "${id:0:16}"

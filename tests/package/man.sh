@@ -39,15 +39,17 @@ while read -r option; do
 done <"$work/help"
 
 "$build/blueprint" --help >"$work/client.help"
-sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' "$work/client.help" >"$work/commands"
+sed -n 's/^  \([a-z][a-z-]*\( [a-z][a-z-]*\)\{0,1\}\)\( .*\)\{0,1\}$/\1/p' "$work/client.help" >"$work/commands"
 [ "$(wc -l <"$work/commands")" -ge 13 ] || fail "blueprint --help lists no commands"
-sed -n 's/^\.It Ic \([a-z][a-z-]*\).*/\1/p' docs/man/blueprint.1 | LC_ALL=C sort >"$work/page"
+# An entry may be of several: ".It Ic admin pin Ar PLAN , Ic admin unpin Ar PLAN".
+grep '^\.It Ic ' docs/man/blueprint.1 | grep -o 'Ic [a-z][a-z-]*\( [a-z][a-z-]*\)\{0,1\}' | sed 's/^Ic //' | LC_ALL=C sort >"$work/page"
 LC_ALL=C sort "$work/commands" >"$work/help"
 same "$work/help" "$work/page" "blueprint.1 and blueprint --help have other commands"
 while read -r command; do
-    "$build/blueprint" "$command" --help | sed -n '1p' >"$work/usage"
+    # shellcheck disable=SC2086 # some commands are two words
+    "$build/blueprint" $command --help | sed -n '1p' >"$work/usage"
     # The entry: its line, with what it takes.
-    grep "^\.It Ic $command\( \|$\)" docs/man/blueprint.1 >"$work/entry"
+    grep "^\.It .*Ic $command\( \|$\)" docs/man/blueprint.1 >"$work/entry"
     help_options "$work/usage" >"$work/help" || true
     page_options "$work/entry" >"$work/page" || true
     same "$work/help" "$work/page" "blueprint.1 and blueprint $command --help have other options"
