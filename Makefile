@@ -11,7 +11,12 @@
 #   make bench        measure, beside a baseline of the same run
 #   make docs         render docs/passes and docs/metrics.md from their tables, and what the session of README.md prints
 #   make check-docs   whether they are stale, and whether the examples of the other pages still run
-#   make install      DESTDIR and prefix are honoured
+#   make install      DESTDIR and prefix are honoured; make uninstall takes it back
+#   make deb          a Debian package, in build/deb
+#   make check-systemd  the units: valid, confined, the user and directories they need
+#   make check-man    the manual pages: well-formed, and nothing of the tables is missing
+#   make check-completion  the shell's completions against the programs and a daemon
+#   make check-package  the package installed, used and removed under a systemd of its own (as root)
 #   make dist         a source archive of HEAD
 #   make coverage     line coverage of common/, at least COVERAGE_LEAST per cent
 #
@@ -22,6 +27,9 @@ prefix = /usr/local
 bindir = $(prefix)/bin
 mandir = $(prefix)/share/man
 unitdir = $(prefix)/lib/systemd/system
+completionsdir = $(prefix)/share/bash-completion/completions
+# What is set up on a machine is in /etc, and under prefix where that is the administrator's own.
+sysconfdir = $(if $(filter /usr,$(prefix)),/etc,$(prefix)/etc)
 sysusersdir = $(prefix)/lib/sysusers.d
 tmpfilesdir = $(prefix)/lib/tmpfiles.d
 BUILD = build
@@ -162,7 +170,18 @@ $(BUILD)/docs/render: $(call objs,docs/render.c) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	$(link) $(COMMON_LIBS)
 
-programs: all $(BUILD)/tests/unit $(BUILD)/tests/property $(BUILD)/tests/api $(BUILD)/tests/fault
+$(BUILD)/docs/completion: $(call objs,docs/completion.c) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	$(link) $(COMMON_LIBS)
+
+# A completion is what the tables say, and the rest of it.
+$(BUILD)/completions/%: $(BUILD)/docs/completion systemd/completion/%
+	@mkdir -p $(@D)
+	$(QUIET_GEN){ $(BUILD)/docs/completion $* && cat systemd/completion/$*; } >$@.tmp && mv $@.tmp $@
+
+completions: $(BUILD)/completions/blueprint $(BUILD)/completions/blueprintd
+
+programs: all completions $(BUILD)/tests/unit $(BUILD)/tests/property $(BUILD)/tests/api $(BUILD)/tests/fault
 
 # deps may install what pkg-config answers, so what follows it runs in a fresh make.
 deps:
@@ -260,6 +279,20 @@ check-docs: all $(BUILD)/docs/render
 	diff -u docs/metrics.md $(BUILD)/docs/metrics.md
 	BUILD=$(BUILD) sh tests/readme.sh
 
+check-systemd:
+	BUILD=$(BUILD) sh tests/package/systemd.sh
+
+check-man: all
+	BUILD=$(BUILD) sh tests/package/man.sh
+
+check-completion: all completions
+	BUILD=$(BUILD) bash tests/package/completion.sh
+
+check-package:
+	@$(MAKE) --no-print-directory deb DEB_OPTIONS='nocheck noautodbgsym parallel=2'
+	lintian --fail-on error,warning $(BUILD)/deb/blueprintd_*.changes
+	sh tests/package/run.sh $(BUILD)/deb/blueprintd_*.deb $(BUILD)/package-test
+
 # --- sources
 
 FORMATTED = $(wildcard common/*.[ch] common/*/*.[ch] daemon/*.[ch] daemon/*/*.[ch] client/*.[ch] docs/*.[ch] tests/*/*.[ch])
@@ -286,16 +319,40 @@ configure: configure.ac
 
 # --- installation
 
-install: all
-	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(mandir)/man1 $(DESTDIR)$(mandir)/man8
+UNITS = blueprintd.service blueprintd.socket blueprintd-tcp.socket
+INSTALLED = $(bindir)/blueprintd $(bindir)/blueprint $(mandir)/man1/blueprint.1 $(mandir)/man8/blueprintd.8 \
+	$(addprefix $(unitdir)/,$(UNITS)) $(sysusersdir)/blueprintd.conf $(tmpfilesdir)/blueprintd.conf \
+	$(completionsdir)/blueprint $(completionsdir)/blueprintd
+
+# An edited configuration is left as it is.
+install: all completions
+	install -d $(addprefix $(DESTDIR),$(sort $(dir $(INSTALLED)))) $(DESTDIR)$(sysconfdir)
 	install -m 755 $(BUILD)/blueprintd $(BUILD)/blueprint $(DESTDIR)$(bindir)/
 	install -m 644 docs/man/blueprint.1 $(DESTDIR)$(mandir)/man1/
 	install -m 644 docs/man/blueprintd.8 $(DESTDIR)$(mandir)/man8/
-	install -d $(DESTDIR)$(unitdir) $(DESTDIR)$(sysusersdir) $(DESTDIR)$(tmpfilesdir)
-	sed 's|@bindir@|$(bindir)|g' systemd/blueprintd.service >$(DESTDIR)$(unitdir)/blueprintd.service
-	install -m 644 systemd/blueprintd.socket $(DESTDIR)$(unitdir)/
+	install -m 644 $(filter %.socket,$(addprefix systemd/,$(UNITS))) $(DESTDIR)$(unitdir)/
+	sed 's|@bindir@|$(bindir)|g; s|@sysconfdir@|$(sysconfdir)|g' systemd/blueprintd.service \
+		>$(DESTDIR)$(unitdir)/blueprintd.service
 	install -m 644 systemd/sysusers.conf $(DESTDIR)$(sysusersdir)/blueprintd.conf
 	install -m 644 systemd/tmpfiles.conf $(DESTDIR)$(tmpfilesdir)/blueprintd.conf
+	install -m 644 $(BUILD)/completions/blueprint $(BUILD)/completions/blueprintd $(DESTDIR)$(completionsdir)/
+	[ -e $(DESTDIR)$(sysconfdir)/blueprintd.ini ] || \
+		install -m 644 systemd/blueprintd.ini $(DESTDIR)$(sysconfdir)/blueprintd.ini
+
+# The configuration and the database stay.
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+
+# dpkg wants debian/ at the top of a tree: it is in that of the copy that is built.
+DEB_TREE = $(BUILD)/deb/blueprintd-$(VERSION)
+deb:
+	@sh tests/deps.sh package
+	[ "$$(dpkg-parsechangelog -l systemd/debian/changelog -S Version)" = "$(VERSION)" ]
+	rm -rf $(BUILD)/deb && mkdir -p $(DEB_TREE)
+	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(DEB_TREE)
+	mv $(DEB_TREE)/systemd/debian $(DEB_TREE)/debian
+	cd $(DEB_TREE) && DEB_BUILD_OPTIONS="$(DEB_OPTIONS)" dpkg-buildpackage -b -us -uc
+	@ls $(BUILD)/deb/*.deb
 
 dist:
 	@mkdir -p $(BUILD)
@@ -311,7 +368,7 @@ distclean: clean
 force:
 .PHONY: all force programs deps check check-unit check-property check-api check-faults check-crash check-fuzz fuzz-deps fuzz-run check-valgrind golden check-arrows check-symbols check-long \
 	check-long-built check-node demo bench bench-built docs check-docs format check-format coverage coverage-run \
-	install dist clean distclean
+	install uninstall deb completions check-systemd check-man check-completion check-package dist clean distclean
 .DELETE_ON_ERROR:
 
 -include $(wildcard $(BUILD)/obj/*/*.d $(BUILD)/obj/*/*/*.d)

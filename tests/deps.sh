@@ -1,5 +1,5 @@
 #!/bin/sh
-# deps.sh build|fuzz|long|ci|node: installs the Debian packages that are missing, and asks no network when none is.
+# deps.sh build|fuzz|long|package|ci|node: installs the Debian packages that are missing, and asks no network when none is.
 set -eu
 
 # Each row: a command that succeeds when the need is met, and the package that meets it.
@@ -38,7 +38,20 @@ command -v clang-format-14;clang-format-14
 command -v autoconf;autoconf
 command -v git;git
 command -v shellcheck;shellcheck
+command -v mandoc;mandoc
+command -v groff;groff
+command -v systemd-analyze;systemd
 test -e /usr/share/i18n/locales/de_DE;locales
+'
+# The Debian package: what builds it, what judges it, and the systemd that it is installed under.
+rows_package='
+command -v dpkg-buildpackage;dpkg-dev
+command -v dh;debhelper
+command -v lintian;lintian
+test -x /lib/systemd/systemd;systemd
+test -e /usr/bin/dbus-daemon;dbus
+command -v unshare;util-linux
+command -v man;man-db
 '
 # The tests of the API against its description run on Node 18 or later; Debian 12 has 18.
 rows_node='
@@ -58,9 +71,10 @@ case "${1-}" in
 build) rows=$rows_build ;;
 fuzz) rows=$rows_build$rows_fuzz ;;
 long) rows=$rows_build$rows_fuzz$rows_long ;;
-ci) rows=$rows_build$rows_fuzz$rows_ci ;;
+package) rows=$rows_build$rows_package ;;
+ci) rows=$rows_build$rows_fuzz$rows_package$rows_ci ;;
 node) rows=$rows_node ;;
-*) echo "usage: deps.sh build|fuzz|long|ci|node" >&2; exit 2 ;;
+*) echo "usage: deps.sh build|fuzz|long|package|ci|node" >&2; exit 2 ;;
 esac
 
 missing=$(missing_of "$rows")

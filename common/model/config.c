@@ -82,9 +82,14 @@ static const char *copied(struct bp_import *import, const json_t *text)
     return copy;
 }
 
+/* The newer spelling and the older. */
+static const char *const quantisation_keys[] = {"quantization_config", "compression_config"};
+
 static void read_quantisation(struct bp_import *import, const json_t *config, struct bp_config *ret)
 {
-    const json_t *quantisation = json_object_get(config, "quantization_config");
+    const json_t *quantisation = json_object_get(config, quantisation_keys[0]);
+    if (!quantisation)
+        quantisation = json_object_get(config, quantisation_keys[1]);
     const char *method = json_string_value(json_object_get(quantisation, "quant_method"));
     if (!method)
         return;

@@ -2,8 +2,8 @@
  *
  * A family is a row of families.def and a small function named after the public modelling class whose parameters it
  * counts. Keys the config leaves out take that class's defaults and are listed in `assumed`; keys that change nothing
- * we derive are listed in `ignored`. What the block rows do not model is refused for planning, one problem a feature,
- * but only after the parameters were counted. Pure; any thread.
+ * we derive are listed in `ignored`. What no description has is refused, one problem a feature, but only after the
+ * parameters were counted. Pure; any thread.
  */
 #ifndef BP_MODEL_CONFIG_H
 #define BP_MODEL_CONFIG_H
@@ -12,7 +12,8 @@
 #include "common/model/model.h"
 
 /* How the checkpoint stores its linears when not as one number an element: a scale for each block of so many rows and
- * columns, or one a tensor. Counts stay those of the logical elements. */
+ * columns of the tensor, which has a row for each output, or one a tensor. Counts stay those of the logical elements.
+ */
 struct bp_quantisation {
     const char *method;                 /* as the config calls it; NULL: none */
     uint64_t element_bits, scale_bits;  /* 0: what this method stores is not known here */
@@ -20,7 +21,7 @@ struct bp_quantisation {
     bool experts_only;                  /* else all linears of the blocks but the router */
 };
 
-/* A feature that is described and counted but not planned. */
+/* A feature that is counted and refused. */
 struct bp_refusal {
     const char *pointer, *message; /* within the config */
 };

@@ -4,8 +4,8 @@
  * A getter marks its key as used. An absent key takes the fallback, the family's class default, and is listed as
  * assumed; null is absent, unless a getter says otherwise. What is wrong becomes a problem at the key, and the getter
  * returns 0 where nothing can be said. A family describes the model whole, in `model` and its first kind, which is the
- * pattern of all layers, and says with bp_import_layers where layers differ; what the block rows do not model it names
- * with bp_import_refuse. Internal to common/model; any thread.
+ * pattern of all layers, and says with bp_import_layers where layers differ; what no description has it names with
+ * bp_import_refuse. Internal to common/model; any thread.
  */
 #ifndef BP_MODEL_IMPORT_H
 #define BP_MODEL_IMPORT_H
@@ -86,15 +86,14 @@ struct bp_llama_defaults {
 };
 void bp_import_llama(struct bp_import *import, struct bp_llama_defaults defaults);
 
-/* attention_bias of query, key, value and output, which the form can express only together with the MLP's. */
+/* attention_bias of query, key, value and output. */
 void bp_import_attention_bias(struct bp_import *import, bool fallback);
 
-/* The share of a head that rotates: by `key` (NULL: the class has none) or within rope_parameters or rope_scaling;
- * what is not the whole is refused. */
+/* The share of a head that rotates: by `key` (NULL: the class has none) or within rope_parameters or rope_scaling. */
 void bp_import_rotary(struct bp_import *import, const char *key, double fallback);
-void bp_import_refuse_rope_shares(struct bp_import *import); /* what bp_import_rotary would, where it was not asked */
+void bp_import_refuse_rope_shares(struct bp_import *import); /* what bp_import_rotary reads, where it was not asked */
 
-/* Refuses a sliding window in force, and has it in the kind; says whether there is one. The defaults are the class's;
+/* A sliding window in force, into the kind; says whether there is one. The defaults are the class's;
  * a window of 0: none. */
 bool bp_import_window(struct bp_import *import, uint64_t window_by_default, bool used_by_default);
 

@@ -88,6 +88,17 @@ static void write_true(struct bp_writer *writer, const char *key, bool value)
         write_bool(writer, key, true);
 }
 
+/* A bias of every linear is one of the experts' too. */
+static void write_experts(struct bp_writer *writer, const struct bp_peer_job *job)
+{
+    write_uint(writer, "num_experts", job->num_experts);
+    write_uint(writer, "experts_per_token", job->experts_per_token);
+    write_uint(writer, "expert_intermediate_size", job->expert_intermediate_size);
+    write_uint(writer, "shared_expert_intermediate_size", job->shared_expert_intermediate_size);
+    write_true(writer, "expert_bias", job->bias);
+    write_true(writer, "score_correction_bias", job->score_correction_bias);
+}
+
 static void write_transformer(struct bp_writer *writer, const struct bp_peer_job *job)
 {
     bp_writer_key(writer, "transformer");
@@ -98,7 +109,10 @@ static void write_transformer(struct bp_writer *writer, const struct bp_peer_job
     write_uint(writer, "num_attention_heads", job->num_attention_heads);
     write_uint(writer, "num_key_value_heads", job->num_key_value_heads);
     write_uint(writer, "head_dim", job->head_dim);
-    write_uint(writer, "intermediate_size", job->intermediate_size);
+    if (job->num_experts)
+        write_experts(writer, job);
+    else
+        write_uint(writer, "intermediate_size", job->intermediate_size);
     write_uint(writer, "vocab_size", job->vocab_size);
     write_uint(writer, "max_position_embeddings", job->max_position_embeddings);
     write_text(writer, "activation", job->activation);
@@ -111,25 +125,6 @@ static void write_transformer(struct bp_writer *writer, const struct bp_peer_job
     write_true(writer, "attention_dropout", job->attention_dropout);
     write_true(writer, "embedding_dropout", job->embedding_dropout);
     write_true(writer, "tie_word_embeddings", job->tie_word_embeddings);
-    bp_writer_end(writer);
-}
-
-/* The config.json of the public class with the same blocks: Qwen3-MoE's have query and key norms, Mixtral's none. */
-static void write_config(struct bp_writer *writer, const struct bp_peer_job *job)
-{
-    bp_writer_key(writer, "huggingface");
-    bp_writer_object(writer);
-    write_text(writer, "model_type", job->qk_norm ? "qwen3_moe" : "mixtral");
-    write_uint(writer, "hidden_size", job->hidden_size);
-    write_uint(writer, "num_hidden_layers", job->num_hidden_layers);
-    write_uint(writer, "num_attention_heads", job->num_attention_heads);
-    write_uint(writer, "num_key_value_heads", job->num_key_value_heads);
-    write_uint(writer, "head_dim", job->head_dim);
-    write_uint(writer, "vocab_size", job->vocab_size);
-    write_uint(writer, job->qk_norm ? "moe_intermediate_size" : "intermediate_size", job->expert_intermediate_size);
-    write_uint(writer, "num_local_experts", job->num_experts);
-    write_uint(writer, "num_experts_per_tok", job->experts_per_token);
-    write_bool(writer, "tie_word_embeddings", job->tie_word_embeddings);
     bp_writer_end(writer);
 }
 
@@ -205,10 +200,7 @@ static void write_request(struct bp_writer *writer, const struct bp_peer *peer)
     bp_writer_object(writer);
     bp_writer_key(writer, "model");
     bp_writer_object(writer);
-    if (job->num_experts)
-        write_config(writer, job);
-    else
-        write_transformer(writer, job);
+    write_transformer(writer, job);
     bp_writer_end(writer);
     write_workload(writer, job);
     write_strategy(writer, job);

@@ -12,8 +12,8 @@ struct bp_peer_job {
     uint64_t hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim, intermediate_size;
     uint64_t vocab_size, max_position_embeddings;
     bool bias, qkv_bias, qk_norm, hidden_dropout, attention_dropout, embedding_dropout, tie_word_embeddings;
-    /* 0, or a model that the transformer form cannot say: all blocks RMSNorm, RoPE, SwiGLU without biases or dropout */
-    uint64_t num_experts, experts_per_token, expert_intermediate_size;
+    uint64_t num_experts, experts_per_token, expert_intermediate_size, shared_expert_intermediate_size;
+    bool score_correction_bias;
 
     enum bp_dtype dtype, gradient_dtype;
     uint64_t sequence_length, micro_batch_size, global_batch_size;
@@ -25,9 +25,12 @@ struct bp_peer_job {
     uint64_t pipeline_layers[BP_RUNS_MAX];
     size_t n_pipeline_layers;
 
+    uint64_t context_parallel, expert_parallel, expert_tensor_parallel;
+    const char *cp_comm;
+
     /* of a fit request */
-    uint64_t context_parallel, expert_parallel, expert_tensor_parallel, vocab_multiple;
-    const char *optimizer, *cp_comm, *attention_kernel;
+    uint64_t vocab_multiple;
+    const char *optimizer, *attention_kernel;
 };
 
 struct bp_peer {

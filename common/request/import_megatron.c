@@ -262,46 +262,20 @@ static void read_vocabulary(struct bp_megatron *m, struct bp_peer_job *job)
     bp_megatron_list(m, "tokenizer-type", "of the data");
 }
 
-/* The config of a public class says what the transformer form cannot, where the blocks are the same. */
-static void judge_experts(struct bp_megatron *m, const struct bp_peer_job *job)
-{
-    static const char why[] = "has no form in a request yet beside experts";
-    const struct {
-        bool is;
-        const char *name;
-    } beyond[] = {
-        {job->bias, "disable-bias-linear"},
-        {job->qkv_bias && !job->bias, "add-qkv-bias"},
-        {strcmp(job->norm, "rmsnorm") != 0, "normalization"},
-        {strcmp(job->activation, "swiglu") != 0, "swiglu"},
-        {strcmp(job->position, "rope") != 0, "position-embedding-type"},
-        {job->hidden_dropout, "hidden-dropout"},
-        {job->attention_dropout, "attention-dropout"},
-        {bp_megatron_has(m, "moe-shared-expert-intermediate-size"), "moe-shared-expert-intermediate-size"},
-    };
-    if (m->peer->options->form == BP_PEER_PLAN)
-        bp_megatron_refuse(m, "num-experts", BP_E_unsupported_feature, "a plan has no experts yet; a fit has");
-    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
-        if (beyond[i].is)
-            bp_megatron_refuse(m, beyond[i].name, BP_E_unsupported_feature, "its value, or its absence, %s", why);
-}
-
 static void read_experts(struct bp_megatron *m, struct bp_peer_job *job)
 {
     job->num_experts = bp_megatron_count(m, "num-experts", 0, 0);
     if (!job->num_experts) {
         static const char *const names[] = {"moe-router-topk", "moe-ffn-hidden-size",
-                                            "moe-shared-expert-intermediate-size"};
+                                            "moe-shared-expert-intermediate-size", "moe-router-enable-expert-bias"};
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
             bp_megatron_list(m, names[i], "no effect without --num-experts");
         return;
     }
     job->experts_per_token = bp_megatron_count(m, "moe-router-topk", 1, 2);
     job->expert_intermediate_size = bp_megatron_count(m, "moe-ffn-hidden-size", 1, job->intermediate_size);
-    judge_experts(m, job);
-    bp_megatron_list(m, "num-experts",
-                     job->qk_norm ? "written as the config of qwen3_moe: the same blocks"
-                                  : "written as the config of mixtral: the same blocks");
+    job->shared_expert_intermediate_size = bp_megatron_count(m, "moe-shared-expert-intermediate-size", 1, 0);
+    job->score_correction_bias = bp_megatron_flag(m, "moe-router-enable-expert-bias");
 }
 
 static void read_model(struct bp_megatron *m)

@@ -36,13 +36,10 @@ static void read_context_parallel(struct bp_megatron *m, struct bp_peer_job *job
         const char *name, *ours;
     } types[] = {{"p2p", "ring"}, {"a2a", "a2a"}, {"allgather", "all_gather"}};
     if (job->context_parallel == 1) {
-        job->context_parallel = 0; /* the default: a plan request has no such key */
+        job->context_parallel = 0; /* the default */
         bp_megatron_list(m, "cp-comm-type", "no effect without context parallelism");
         return;
     }
-    if (m->peer->options->form == BP_PEER_PLAN)
-        bp_megatron_refuse(m, "context-parallel-size", BP_E_unsupported_feature,
-                           "a plan has no context parallelism yet; a fit has");
     const struct bp_arg *arg = bp_megatron_get(m, "cp-comm-type");
     for (size_t i = 0; arg && arg->n_values == 1 && i < sizeof types / sizeof *types; i++)
         if (strcmp(types[i].name, arg->values[0]) == 0)
@@ -56,12 +53,12 @@ static void read_expert_degrees(struct bp_megatron *m, struct bp_peer_job *job)
 {
     bool experts = bp_megatron_count(m, "num-experts", 0, 0) > 0;
     uint64_t ep = bp_megatron_count(m, "expert-model-parallel-size", 1, 1);
-    if (experts && m->peer->options->form == BP_PEER_FIT) {
+    if (experts) {
         job->expert_parallel = ep;
         job->expert_tensor_parallel = bp_megatron_count(m, "expert-tensor-parallel-size", 1, 0);
-    } else if (!experts && ep > 1) {
+    } else if (ep > 1) {
         bp_megatron_refuse(m, "expert-model-parallel-size", BP_E_conflict, "Megatron wants --num-experts with it");
-    } else if (!experts) {
+    } else {
         bp_megatron_list(m, "expert-tensor-parallel-size", "no effect without --num-experts");
     }
 }

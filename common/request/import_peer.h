@@ -24,8 +24,8 @@ struct bp_peer_text {
     size_t len;
 };
 
-/* A fit request has what a plan request cannot carry: context and expert parallelism, the optimizer, the vocabulary's
- * multiple, the attention kernel. */
+/* A fit request has what a plan request cannot carry: the optimizer, the vocabulary's multiple, the attention kernel.
+ */
 enum bp_peer_form { BP_PEER_PLAN, BP_PEER_FIT };
 
 /* What the caller says beside the text; 0: not said. */

@@ -192,6 +192,28 @@ static void refuse_uncounted(const struct bp_reader *body, const struct bp_whole
         bp_reader_problem(&reader, BP_E_unsupported_feature, "dtype", "training in float8 is not modelled");
 }
 
+/* What a checkpoint of quantised weights is otherwise of. */
+static bool is_of_checkpoint(const struct bp_config *config, enum bp_dtype dtype)
+{
+    return strcmp(config->dtype ? config->dtype : bp_dtype_names[BP_DTYPE_BFLOAT16], bp_dtype_names[dtype]) == 0;
+}
+
+/* Weights are served as the checkpoint stores them, where that is known and the request is of the checkpoint's dtype.
+ * The key is not called ignored then. */
+static void take_storage(struct bp_whole_job *job, struct bp_config *config)
+{
+    const struct bp_workload *workload = &job->request.workload;
+    size_t n = 0;
+    if (workload->mode != BP_MODE_INFERENCE || !config->quantisation.element_bits ||
+        !is_of_checkpoint(config, workload->dtype))
+        return;
+    job->storage = config->quantisation;
+    for (size_t i = 0; i < config->n_ignored; i++)
+        if (!strstr(config->ignored[i], "/quantization_config") && !strstr(config->ignored[i], "/compression_config"))
+            config->ignored[n++] = config->ignored[i];
+    config->n_ignored = n;
+}
+
 static struct bp_said said_of(const struct bp_reader *body, const struct bp_strategy *strategy)
 {
     struct bp_reader reader = member(body, "strategy");
@@ -237,6 +259,7 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
     if (reader.object) {
         job.said = said_of(&reader, &said);
         refuse_uncounted(&reader, &job, problems);
+        take_storage(&job, ret_config);
         read_mode_keys(&reader, &job);
         read_conventions(&reader, &job.conventions);
         job.has_memory = true;

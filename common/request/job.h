@@ -54,7 +54,8 @@ struct bp_whole_job {
     bool has_memory, has_allowance;   /* memory_bytes; reserve_bytes or utilization_permille */
     struct bp_bytes memory, reserve;
     uint64_t utilization_permille, devices_per_node;
-    uint64_t position_offset; /* of struct bp_config */
+    uint64_t position_offset;       /* of struct bp_config */
+    struct bp_quantisation storage; /* of the weights in inference; without element_bits they are of the dtype */
 };
 
 /* Devices of the job: t * p * dp, in inference t * p * replicas. */

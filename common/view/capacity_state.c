@@ -39,10 +39,28 @@ static bp_u128 optimizer_bytes(struct bp_capacity_run *run, const struct bp_tens
     return run->s.e < 4 ? bp_add(calc, bytes, bp_mul(calc, 4, own)) : bytes;
 }
 
+/* As a checkpoint stores a linear: its elements packed, a scale for each block of them; its biases are of the dtype. A
+ * tensor here has its outputs in columns. */
+static bp_u128 stored_bytes(struct bp_capacity_run *run, const struct bp_tensor *tensor)
+{
+    const struct bp_quantisation *storage = &run->job->storage;
+    struct bp_calc *calc = &run->calc;
+    bp_u128 rows = storage->block_rows ? storage->block_rows : tensor->k;
+    bp_u128 columns = storage->block_columns ? storage->block_columns : tensor->n;
+    bp_u128 blocks = bp_mul(calc, bp_div_ceil(calc, tensor->k, rows), bp_div_ceil(calc, tensor->n, columns));
+    bp_u128 bits = bp_add(calc, BP_PROD(calc, tensor->n, tensor->k, storage->element_bits),
+                          bp_mul(calc, blocks, storage->scale_bits));
+    bp_u128 bytes = bp_add(calc, bp_div_ceil(calc, bits, 8), tensor->bias ? bp_mul(calc, tensor->k, run->s.e) : 0);
+    return bp_mul(calc, tensor->copies, bytes);
+}
+
 /* float8 quantises the linears of the blocks, with an fp32 scale a tile of 128 by 128; all else stays at two bytes. */
 static bp_u128 weight_bytes(struct bp_capacity_run *run, const struct bp_tensor *tensor, bp_u128 elements)
 {
     struct bp_calc *calc = &run->calc;
+    const struct bp_quantisation *storage = &run->job->storage;
+    if (storage->element_bits && tensor->linear && (tensor->expert || !storage->experts_only))
+        return stored_bytes(run, tensor);
     if (run->request->workload.dtype != BP_DTYPE_FLOAT8)
         return bp_mul(calc, elements, run->s.e);
     if (!tensor->linear)

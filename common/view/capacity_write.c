@@ -77,6 +77,8 @@ static void write_conventions(struct bp_writer *writer, const struct bp_whole_jo
         if (job->request.strategy.context_parallel > 1)
             write_word(writer, "cp_comm", bp_cp_comm_names[job->request.strategy.cp_comm]);
     } else {
+        write_word(writer, "weights",
+                   job->storage.element_bits ? job->storage.method : bp_dtype_names[workload->dtype]);
         write_word(writer, "window_kv", bp_window_kv_names[conventions->window_kv]);
         write_word(writer, "kv_cache_dtype", bp_dtype_names[workload->kv_cache_dtype]);
         write_uint(writer, "kv_block", job->kv_block);

@@ -507,7 +507,9 @@ static uint64_t devices_for_the_state(const struct search *search)
         return 1;
     if (bp_model_parameters(&search->base->request.model, &parameters, NULL) < 0)
         return 0;
-    bp_u128 devices = bp_div_ceil(&calc, bp_mul(&calc, parameters, each), search->available);
+    uint64_t bits = search->base->storage.element_bits ? search->base->storage.element_bits : 8 * each;
+    bp_u128 bytes = bp_div_ceil(&calc, bp_mul(&calc, parameters, bits), 8);
+    bp_u128 devices = bp_div_ceil(&calc, bytes, search->available);
     return bp_calc_ok(&calc) && devices <= BP_JSON_INT_MAX ? (uint64_t)devices : 0;
 }
 

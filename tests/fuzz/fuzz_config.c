@@ -1,5 +1,5 @@
-/* The importers. Of public configs, all families: what is refused is explained; what is counted adds up; what may be
- * planned is said by the transformer form, which reads as the same model. Of other programs' inputs, any text as
+/* The importers. Of public configs, all families: what is refused is explained; what is counted adds up; what is
+ * taken is said by the transformer form, which reads as the same model. Of other programs' inputs, any text as
  * Megatron-LM's and an object of `application` and `execution` as Calculon's: what is taken is JSON that our own reader
  * takes or refuses in words. */
 #include <string.h>

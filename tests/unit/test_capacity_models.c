@@ -18,11 +18,15 @@ static json_t *serve(const char *model, const char *phase, long long batch, long
 
 /* ---- Every model of the catalogue ---- */
 
-/* Serving on one device holds the checkpoint: the tensors of the blocks and of the ends are the count's. */
+/* Serving on one device holds the checkpoint: the tensors of the blocks and of the ends are the count's, at two bytes
+ * where the dtype is not the one that a quantised checkpoint is of. */
 START_TEST(test_capacity_models__tensors_are_the_parameters_of_every_model)
 {
     const char *name = bp_catalogue[_i].name;
-    json_t *answer = serve(name, "decode", 1, 1, "'tensor_parallel': 1");
+    json_t *answer = fit_of("{'model': {'name': '%s'}, 'workload': {'mode': 'inference', 'phase': 'decode', "
+                            "'batch_size': 1, 'context_length': 1, 'dtype': 'float16'}, 'strategy': {}, "
+                            "'memory_bytes': 85899345920}",
+                            name);
     ck_assert_int_eq(number_at(answer, "/stages/0/components/weights"),
                      (json_int_t)(2 * decimal_at(answer, "/parameters/total")));
 }
@@ -341,6 +345,104 @@ START_TEST(test_capacity_models__float8_is_of_block_linears_and_their_scales)
 }
 END_TEST
 
+static json_t *stored(const char *model, const char *dtype, const char *strategy)
+{
+    return fit_of("{'model': %s, 'workload': {'mode': 'inference', 'phase': 'decode', 'batch_size': 8, "
+                  "'context_length': 16, 'dtype': '%s'}, 'strategy': {%s}, 'memory_bytes': 85899345920}",
+                  model, dtype, strategy);
+}
+
+static bool ignores_storage(json_t *answer)
+{
+    json_t *ignored = value_at(answer, "/ignored"), *pointer;
+    size_t i;
+    bool found = false;
+    json_array_foreach(ignored, i, pointer)
+        found |= strcmp(json_string_value(pointer), "/quantization_config") == 0;
+    return found;
+}
+
+/* gpt-oss-120b: H = F_e = 2880, 128 experts, 36 layers, V 201088, 64 heads of 64, 8 of keys. An expert's gate and up
+ * are 2880*2880 each and so is down: 4 bits an element and 8 bits for each 32 inputs of an output, 4147200 + 259200
+ * bytes, and a bias of 2 bytes an output. 128 * 3 * (4406400 + 5760) = 1694269440 bytes of experts a layer. At two
+ * bytes an element the rest of the layer: attention 2*(2880*5120 + 5120 + 4096*2880 + 2880 + 64) = 53100288, router
+ * 2*(2880*128 + 128) = 737536, norms 11520; and the ends 2*(2*201088*2880 + 2880). */
+START_TEST(test_capacity_models__mxfp4_experts_are_held_as_they_are_stored)
+{
+    const json_int_t experts = 1694269440, rest = 53100288 + 737536 + 11520, ends = 2 * (2 * 201088LL * 2880 + 2880);
+    json_t *answer = stored("{'name': 'gpt-oss-120b'}", "bfloat16", "");
+    ck_assert_int_eq(number_at(answer, "/stages/0/components/weights"), 36 * (experts + rest) + ends);
+    ck_assert_int_eq(number_at(answer, "/stages/0/components/weights"), 65248815744);
+    ck_assert_str_eq(json_string_value(value_at(answer, "/conventions/weights")), "mxfp4");
+    ck_assert(!ignores_storage(answer));
+    /* It fits one device of 80 GiB so, and two at two bytes. */
+    ck_assert_int_eq(number_at(answer, "/fewest_devices"), 1);
+    json_t *wide = stored("{'name': 'gpt-oss-120b'}", "float16", "");
+    ck_assert_int_eq(number_at(wide, "/stages/0/components/weights"), 2 * 116829156672);
+    ck_assert_str_eq(json_string_value(value_at(wide, "/conventions/weights")), "float16");
+    ck_assert(ignores_storage(wide));
+    ck_assert_int_gt(number_at(wide, "/fewest_devices"), 2);
+    /* Eight ways an expert is 360 wide: the outputs of gate and up divide, the blocks of down's inputs round up, 12 for
+     * 11.25. 16 experts of a rank: 16 * (2 * (2880*360/2 + 360*90 + 2*360) + (360*2880/2 + 2880*12 + 2*2880)). */
+    json_t *divided = stored("{'name': 'gpt-oss-120b'}", "bfloat16",
+                             "'tensor_parallel': 8, 'replicas': 8, 'expert_parallel': 8, 'expert_tensor_parallel': 8");
+    json_int_t share = 16 * (2 * (518400 + 32400 + 720) + (518400 + 34560 + 5760));
+    json_int_t attention = 2 * (2880 * 640 + 640 + 512 * 2880 + 2880 + 8);
+    ck_assert_int_eq(number_at(divided, "/stages/0/components/weights"),
+                     36 * (share + attention + 737536 + 11520) + 2 * (2 * 25136LL * 2880 + 2880));
+}
+END_TEST
+
+/* DeepSeek-V3: every linear of a block but the router at one byte, and four for each 128 by 128 of it. Attention: 7168
+ * by 1536, 1536 by 24576, 7168 by 576 (five blocks of outputs), 512 by 32768, 16384 by 7168: 187105280 + 4*11448 bytes.
+ * Dense MLP 3*7168*18432 + 4*3*56*144, an expert 3*7168*2048 + 4*3*56*16. At two bytes norms 2*(2*7168 + 1536 + 512),
+ * router 2*(7168*256 + 256) and the ends. Scales are the 41540496 that the checkpoint's listing has beside the elements
+ * less the 702264 of the layer that predicts the next token but one. */
+START_TEST(test_capacity_models__fp8_linears_are_held_with_the_scales_of_their_blocks)
+{
+    const json_int_t attention = 187105280 + 4 * 11448, norms = 2 * (2 * 7168 + 1536 + 512);
+    const json_int_t dense = 3 * 7168 * 18432 + 4 * 3 * 56 * 144, expert = 3 * 7168 * 2048 + 4 * 3 * 56 * 16;
+    const json_int_t router = 2 * (7168 * 256 + 256), ends = 2 * (2 * 129280LL * 7168 + 7168);
+    const json_int_t whole = 61 * (attention + norms) + 3 * dense + 58 * (257 * expert + router) + ends;
+    const json_int_t scales = 61 * 11448 + 3 * 3 * 56 * 144 + 58 * 257 * 3 * 56 * 16;
+    ck_assert_int_eq(scales, 41540496 - 702264);
+    json_t *answer = stored("{'name': 'deepseek-v3'}", "bfloat16", "");
+    ck_assert_int_eq(number_at(answer, "/stages/0/components/weights"), whole);
+    ck_assert_int_eq(number_at(answer, "/stages/0/components/weights"), 673150582112);
+    ck_assert_str_eq(json_string_value(value_at(answer, "/conventions/weights")), "fp8");
+    ck_assert_int_eq(number_at(answer, "/stages/0/components/boundary"), 8 * 7168 * 2);
+    json_t *wide = stored("{'name': 'deepseek-v3'}", "float16", "");
+    ck_assert_int_eq(number_at(wide, "/stages/0/components/weights"), 2 * 671026419200);
+}
+END_TEST
+
+#define MIXTRAL(rest)                                                                                                  \
+    "{'huggingface': {'model_type': 'mixtral', 'hidden_size': 64, 'num_hidden_layers': 1, 'vocab_size': 10, "          \
+    "'num_attention_heads': 8, 'intermediate_size': 100" rest "}}"
+
+/* One scale a tensor; the older spelling; a method whose storage is not known; a checkpoint of another dtype. */
+START_TEST(test_capacity_models__storage_is_the_checkpoints_where_it_is_known)
+{
+    json_int_t plain = number_at(stored(MIXTRAL(""), "bfloat16", ""), "/stages/0/components/weights");
+    json_int_t linears = 4 * 64 * 64 + 8 * 3 * 64 * 100, scales = 4 * (4 + 8 * 3);
+    static const char *const whole[] = {MIXTRAL(", 'quantization_config': {'quant_method': 'fp8'}"),
+                                        MIXTRAL(", 'compression_config': {'quant_method': 'fp8'}")};
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(number_at(stored(whole[i], "bfloat16", ""), "/stages/0/components/weights"),
+                         plain - linears + scales);
+    static const char *const unknown[] = {MIXTRAL(", 'quantization_config': {'quant_method': 'gptq', 'bits': 4}"),
+                                          MIXTRAL(", 'torch_dtype': 'float16', 'quantization_config': "
+                                                  "{'quant_method': 'fp8'}")};
+    for (int i = 0; i < 2; i++) {
+        json_t *answer = stored(unknown[i], "bfloat16", "");
+        ck_assert_int_eq(number_at(answer, "/stages/0/components/weights"), plain);
+        ck_assert(ignores_storage(answer));
+    }
+    ck_assert_int_eq(number_at(stored(unknown[1], "float16", ""), "/stages/0/components/weights"),
+                     plain - linears + scales);
+}
+END_TEST
+
 static json_t *served(long long batch, long long memory, const char *more)
 {
     return fit_of(
@@ -505,6 +607,9 @@ Suite *suite_capacity_models(void)
     tcase_add_loop_test(serving, test_capacity_models__sliding_layers_cap_their_cache, 0, 2);
     tcase_add_test(serving, test_capacity_models__decode_sees_a_window_where_there_is_one);
     tcase_add_test(serving, test_capacity_models__latents_are_cached_on_every_rank);
+    tcase_add_test(serving, test_capacity_models__mxfp4_experts_are_held_as_they_are_stored);
+    tcase_add_test(serving, test_capacity_models__fp8_linears_are_held_with_the_scales_of_their_blocks);
+    tcase_add_test(serving, test_capacity_models__storage_is_the_checkpoints_where_it_is_known);
     tcase_add_test(serving, test_capacity_models__float8_is_of_block_linears_and_their_scales);
     tcase_add_test(serving, test_capacity_models__the_largest_batch_fits_and_one_more_does_not);
     tcase_add_test(serving, test_capacity_models__logits_are_the_last_stage_s_and_of_last_tokens);

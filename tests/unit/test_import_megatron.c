@@ -246,11 +246,8 @@ START_TEST(test_megatron__what_would_change_numbers_is_refused_by_name)
     static const struct {
         const char *more, *problems;
     } cases[] = {
-        {"--num-experts 8", "unsupported_feature --num-experts, unsupported_feature --disable-bias-linear, "
-                            "unsupported_feature --normalization, unsupported_feature --swiglu, "
-                            "unsupported_feature --position-embedding-type, unsupported_feature --hidden-dropout, "
-                            "unsupported_feature --attention-dropout"},
-        {"--context-parallel-size 2", "unsupported_feature --context-parallel-size"},
+        {"--num-experts 8 --moe-layer-freq 2", "unsupported_feature --moe-layer-freq"},
+        {"--context-parallel-size 2 --cp-comm-type a2a+p2p", "unsupported_feature --cp-comm-type"},
         {"--expert-model-parallel-size 2", "conflict --expert-model-parallel-size"},
         {"--recompute-granularity selective --recompute-modules mlp core_attn",
          "unsupported_feature --recompute-modules"},
@@ -316,7 +313,7 @@ START_TEST(test_megatron__what_would_change_numbers_is_refused_by_name)
 }
 END_TEST
 
-/* Megatron-LM's Mixtral 8x7B, whose experts only a fit can carry. */
+/* Megatron-LM's Mixtral 8x7B. */
 #define MIXTRAL                                                                                                        \
     "--disable-bias-linear --seq-length 4096 --max-position-embeddings 32768 --num-layers 32 --hidden-size 4096 "      \
     "--ffn-hidden-size 14336 --num-attention-heads 32 --init-method-std 0.01 --attention-dropout 0.0 "                 \
@@ -328,7 +325,7 @@ END_TEST
     "--micro-batch-size 1 --global-batch-size 128 --bf16 --tensor-model-parallel-size 1 "                              \
     "--pipeline-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer "
 
-START_TEST(test_megatron__a_fit_carries_what_a_plan_cannot)
+START_TEST(test_megatron__experts_are_those_of_the_form)
 {
     import_options.vocab_size = 32000;
     import_options.world_size = 32;
@@ -343,16 +340,29 @@ START_TEST(test_megatron__a_fit_carries_what_a_plan_cannot)
     struct bp_parameter_count count;
     ck_assert_int_eq(bp_model_count(&job.request.model, &count, NULL), 0);
     ck_assert(count.total == UINT64_C(46702792704)); /* as published */
-    expect_left("--num-experts", "8", "mixtral");
+    ck_assert_ptr_null(left("--num-experts"));
     job = fitted(MIXTRAL "--qk-layernorm --moe-ffn-hidden-size 768 --expert-tensor-parallel-size 1");
     ck_assert_int_eq(job.request.model.kinds[0].qk_norm, BP_QK_NORM_HEAD);
     ck_assert_uint_eq(job.request.model.kinds[0].expert_intermediate_size, 768);
-    import_options.form = BP_PEER_FIT;
-    ck_assert_str_eq(refused(MIXTRAL "--add-qkv-bias --moe-shared-expert-intermediate-size 8 --moe-layer-freq 2"),
-                     "unsupported_feature --add-qkv-bias, unsupported_feature --moe-shared-expert-intermediate-size, "
-                     "unsupported_feature --moe-layer-freq");
+    job = fitted(MIXTRAL "--add-qkv-bias --moe-shared-expert-intermediate-size 8 --moe-router-enable-expert-bias");
+    const struct bp_kind *kind = &job.request.model.kinds[0];
+    ck_assert(kind->qkv_bias && !kind->output_bias && !kind->expert_bias && kind->score_correction_bias);
+    ck_assert(kind->shared_intermediate_size == 8 && !kind->intermediate_size);
+    job = fitted(LEAST "--num-experts 4");
+    kind = &job.request.model.kinds[0];
+    ck_assert(kind->qkv_bias && kind->output_bias && kind->expert_bias && kind->hidden_dropout);
+    ck_assert_int_eq(kind->activation, BP_ACTIVATION_GELU);
+    /* A plan request says the same. */
     import_options.form = BP_PEER_PLAN;
-    ck_assert_str_eq(refused(MIXTRAL), "unsupported_feature --num-experts");
+    ck_assert_int_eq(import_bytes(MIXTRAL "--context-parallel-size 2", sizeof MIXTRAL "--context-parallel-size 2" - 1),
+                     0);
+    ck_assert(bp_problems_none(&import_problems));
+    json_t *body = json_loadb(imported.text.data, imported.text.len, 0, NULL);
+    const json_t *strategy = json_object_get(body, "strategy");
+    ck_assert_int_eq(json_integer_value(json_object_get(strategy, "expert_parallel")), 8);
+    ck_assert_int_eq(json_integer_value(json_object_get(strategy, "context_parallel")), 2);
+    ck_assert_ptr_null(json_object_get(strategy, "optimizer"));
+    json_decref(body);
 }
 END_TEST
 
@@ -397,7 +407,7 @@ Suite *suite_import_megatron(void)
     tcase_add_test(tcase, test_megatron__strategies_are_carried_over);
     tcase_add_test(tcase, test_megatron__the_launcher_says_how_many_ranks);
     tcase_add_test(tcase, test_megatron__what_would_change_numbers_is_refused_by_name);
-    tcase_add_test(tcase, test_megatron__a_fit_carries_what_a_plan_cannot);
+    tcase_add_test(tcase, test_megatron__experts_are_those_of_the_form);
     tcase_add_test(tcase, test_megatron__a_fit_has_optimizers_kernels_and_context_parallelism);
     suite_add_tcase(suite, tcase);
     return suite;
