@@ -136,6 +136,11 @@ static const char *read_concurrency_limit(const char *text, struct bp_daemon_con
     return bp_limits_read_at_once(text, &config->limits);
 }
 
+static const char *read_audit_days(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 1, 36500, "must be a number between 1 and 36500", &config->audit_days);
+}
+
 static const char *read_database(const char *text, struct bp_daemon_config *config)
 {
     return read_path(text, config->database);
