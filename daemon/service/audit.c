@@ -1,5 +1,6 @@
 /* Who asked for which plan. What a request has stored carries its record in the same unit; requests that store nothing,
  * repeats above all, are counted here and stored as a row for each caller and plan, about every second. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,11 @@ struct bp_audit_batch {
 void bp_audit_fill(struct bp_audit_record *record, const struct bp_caller *caller, const char *action,
                    const struct bp_digest *plan)
 {
-    *record = (struct bp_audit_record){.caller = *caller, .action = action, .has_plan = plan != NULL};
+    *record = (struct bp_audit_record){.action = action, .has_plan = plan != NULL};
+    if (caller->who) {
+        snprintf(record->who, sizeof record->who, "%s", caller->who);
+        snprintf(record->from, sizeof record->from, "%s", caller->from);
+    }
     if (plan)
         record->plan = *plan;
     record->at = record->until = bp_now_us();
@@ -39,14 +44,14 @@ void bp_audit_fill(struct bp_audit_record *record, const struct bp_caller *calle
 
 bool bp_audit_row(const struct bp_audit_record *record, struct bp_store_audit *ret)
 {
-    if (!*record->caller.who)
+    if (!*record->who)
         return false;
     *ret = (struct bp_store_audit){
         .at = record->at,
         .until = record->until,
         .times = record->times,
-        .caller = record->caller.who,
-        .origin = record->caller.from,
+        .caller = record->who,
+        .origin = record->from,
         .action = record->action,
         .plan = record->has_plan ? &record->plan : NULL,
     };
@@ -68,34 +73,52 @@ void bp_audit_log(const struct bp_store_audit *rows, size_t n)
 
 /* ---- Counting repeats ---- */
 
-static unsigned hash_of(const struct bp_audit_record *record)
+static unsigned hash_of(const struct bp_caller *caller, const struct bp_digest *plan)
 {
     uint64_t hash = 0;
-    memcpy(&hash, record->plan.bytes, sizeof hash);
-    for (const char *at = record->caller.who; *at; at++)
+    if (plan)
+        memcpy(&hash, plan->bytes, sizeof hash);
+    for (const char *at = caller->who; *at; at++)
         hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
     return (unsigned)(hash >> 32) % BUCKETS;
 }
 
-static bool same(const struct bp_audit_record *a, const struct bp_audit_record *b)
+static bool is_of(const struct bp_audit_record *record, const struct bp_caller *caller, const char *action,
+                  const struct bp_digest *plan)
 {
-    return a->action == b->action && a->has_plan == b->has_plan && bp_digest_equal(&a->plan, &b->plan) &&
-           strcmp(a->caller.who, b->caller.who) == 0 && strcmp(a->caller.from, b->caller.from) == 0;
+    return record->action == action && record->has_plan == (plan != NULL) &&
+           (!plan || bp_digest_equal(&record->plan, plan)) && strcmp(record->who, caller->who) == 0 &&
+           strcmp(record->from, caller->from) == 0;
 }
 
 /* True when the batch has no room for another. */
-static bool count(struct bp_audit_batch *batch, const struct bp_audit_record *record)
+static bool count(struct bp_audit_batch *batch, const struct bp_caller *caller, const char *action,
+                  const struct bp_digest *plan)
 {
-    unsigned *head = &batch->buckets[hash_of(record)];
-    for (unsigned i = *head; i; i = batch->repeats[i - 1].next)
-        if (same(&batch->repeats[i - 1].record, record)) {
-            batch->repeats[i - 1].record.times++;
-            batch->repeats[i - 1].record.until = record->at;
-            return false;
-        }
-    batch->repeats[batch->n] = (struct repeat){.record = *record, .next = *head};
+    unsigned *head = &batch->buckets[hash_of(caller, plan)];
+    for (unsigned i = *head; i; i = batch->repeats[i - 1].next) {
+        struct bp_audit_record *record = &batch->repeats[i - 1].record;
+        if (!is_of(record, caller, action, plan))
+            continue;
+        record->times++;
+        int64_t now = bp_now_us();
+        if (now > record->until) /* a clock may step back */
+            record->until = now;
+        return false;
+    }
+    bp_audit_fill(&batch->repeats[batch->n].record, caller, action, plan);
+    batch->repeats[batch->n].next = *head;
     *head = (unsigned)++batch->n;
     return batch->n == BP_AUDIT_BATCH;
+}
+
+/* No memory to count it: the log alone has it. */
+static void lose(const struct bp_caller *caller, const char *action, const struct bp_digest *plan)
+{
+    const struct bp_store_audit row = {
+        .times = 1, .caller = caller->who, .origin = caller->from, .action = action, .plan = plan};
+    bp_log(BP_LOG_ERROR, "no memory to store a record of the audit", NULL);
+    bp_audit_log(&row, 1);
 }
 
 /* ---- Storing ---- */
@@ -104,10 +127,8 @@ static bool count(struct bp_audit_batch *batch, const struct bp_audit_record *re
 static void batch_stored(struct bp_store_unit *unit, const struct bp_err *err)
 {
     struct bp_audit_batch *batch = unit->data;
-    if (err) {
+    if (err) /* the log has them at least */
         bp_log_err(BP_LOG_ERROR, "records of the audit could not be stored", err);
-        /* The log has them at least. */
-    }
     bp_audit_log(batch->rows, batch->n);
     free(batch);
 }
@@ -125,26 +146,20 @@ void bp_audit_note(struct bp_service *service, const struct bp_caller *caller, c
                    const struct bp_digest *plan)
 {
     struct bp_audit *audit = &service->audit;
-    struct bp_audit_record record;
     struct bp_audit_batch *full = NULL;
-    if (!*caller->who)
+    if (!caller->who)
         return;
-    bp_audit_fill(&record, caller, action, plan);
     pthread_mutex_lock(&audit->lock);
     if (!audit->filling)
         audit->filling = calloc(1, sizeof *audit->filling);
     bool lost = !audit->filling;
-    if (!lost && count(audit->filling, &record)) {
+    if (!lost && count(audit->filling, caller, action, plan)) {
         full = audit->filling;
         audit->filling = NULL;
     }
     pthread_mutex_unlock(&audit->lock);
-    if (lost) {
-        struct bp_store_audit row;
-        bp_log(BP_LOG_ERROR, "no memory to store a record of the audit", NULL);
-        if (bp_audit_row(&record, &row))
-            bp_audit_log(&row, 1);
-    }
+    if (lost)
+        lose(caller, action, plan);
     if (full)
         submit(service, full);
 }

@@ -21,8 +21,8 @@ struct bp_audit_batch;
 enum { BP_AUDIT_BATCH = 1024 };
 
 struct bp_audit_record {
-    struct bp_caller caller;
-    const char *action; /* static */
+    char who[BP_CALLER_WHO], from[BP_CALLER_FROM]; /* of a caller; "" for the daemon itself */
+    const char *action;                            /* static */
     bool has_plan;
     struct bp_digest plan;
     int64_t at, until;

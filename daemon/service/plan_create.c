@@ -111,12 +111,12 @@ static struct bp_answer *join_or_derive(struct bp_service *service, struct readi
     bp_audit_fill(&claim->asked, &waiter->caller, "derive", &claim->id);
     switch (bp_claims_join(&service->claims, claim, waiter, &view)) {
     case BP_JOIN_JOINED:
-        bp_audit_note(service, &claim->asked.caller, "repeat", &claim->id);
+        bp_audit_note(service, &waiter->caller, "repeat", &claim->id);
         bp_metrics_count(service->metrics, BP_COUNTER_PLANS_JOINED);
         bp_claim_free(claim);
         break;
     case BP_JOIN_ACCEPTED:
-        bp_audit_note(service, &claim->asked.caller, "repeat", &claim->id);
+        bp_audit_note(service, &waiter->caller, "repeat", &claim->id);
         answer = bp_plan_accepted(&view, waiter->model_extra);
         bp_claim_free(claim);
         break;

@@ -285,8 +285,9 @@ END_TEST
 START_TEST(test_audit__more_different_repeats_than_are_counted_are_stored_at_once)
 {
     for (unsigned i = 0; i < BP_AUDIT_BATCH + 5; i++) {
-        struct bp_caller caller = bob;
-        snprintf(caller.who, sizeof caller.who, "uid:%u", i);
+        char who[32];
+        struct bp_caller caller = {who, "unix"};
+        snprintf(who, sizeof who, "uid:%u", i);
         bp_audit_note(fixture.service, &caller, "repeat", NULL);
     }
     struct bp_store_unit unit = {0};
