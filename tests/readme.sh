@@ -130,12 +130,14 @@ scopes_are_named() {
     sed -n 's/^BP_ROUTE("\([A-Z]*\)", "\([^"]*\)", \([A-Z]*\),.*/\3 \1 \2/p' "$root/daemon/http/routes.def" >routes
     [ -s routes ]
     while read -r scope method path; do
+        called="\`$method $path\`"
+        case $path in /v1/admin/*) called="all of \`/v1/admin\`" ;; esac
         case $scope in
         READ) continue ;;
         NONE) wanted=none ;;
         *) wanted="\`$(printf %s "$scope" | tr '[:upper:]' '[:lower:]')\`" ;;
         esac
-        grep -F "\`$method $path\`" "$root/docs/access.md" | grep -q "| $wanted" || {
+        grep -F "$called" "$root/docs/access.md" | grep -q "| $wanted" || {
             echo "docs/access.md: does not say that $method $path asks for $wanted" >&2
             exit 1
         }

@@ -262,13 +262,16 @@ static void resume(void *handle)
 static struct bp_answer *run_route(struct bp_connection *connection)
 {
     struct bp_call *call = &connection->call;
+    const struct bp_route *route = &bp_routes[connection->route];
+    if (route->scope == BP_SCOPE_ADMIN && strcmp(route->method, "GET") != 0)
+        bp_service_audit_call(call->service, &call->waiter.caller, route->name);
     call->body = connection->body.data ? connection->body.data : "";
     call->n_body = connection->body.len;
     call->is_encoded = bp_head_is_encoded(&connection->head);
     call->content_type = connection->head.content_type;
     call->preferences = connection->head.preferences;
     call->if_none_match = connection->head.if_none_match;
-    return bp_routes[connection->route].run(call);
+    return route->run(call);
 }
 
 static enum MHD_Result run(struct bp_http *http, struct bp_connection *connection)

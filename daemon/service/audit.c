@@ -208,3 +208,8 @@ void bp_service_audit_tick(struct bp_service *service)
     bp_audit_flush(service);
     prune(service);
 }
+
+void bp_service_audit_call(struct bp_service *service, const struct bp_caller *caller, const char *action)
+{
+    bp_audit_note(service, caller, action, NULL);
+}

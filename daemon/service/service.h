@@ -34,6 +34,9 @@ int bp_service_recover(struct bp_service *service, struct bp_err *err);
  * now and then. */
 int bp_service_take_up_again(struct bp_service *service, struct bp_err *err);
 
+/* Records a call that is of no one plan. `action` is static. */
+void bp_service_audit_call(struct bp_service *service, const struct bp_caller *caller, const char *action);
+
 /* Stores what the audit has counted, and takes out of it what is too old. Main thread, every second. */
 void bp_service_audit_tick(struct bp_service *service);
 

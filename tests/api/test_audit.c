@@ -63,6 +63,22 @@ START_TEST(test_audit__names_tokens_and_users_and_where_they_came_from)
 }
 END_TEST
 
+START_TEST(test_audit__what_administrators_do_is_recorded)
+{
+    struct made_token operator= make_token("operator", "admin", ""), planner = make_token("planner", "plan", "");
+    const char *tokens = write_file("tokens", keep_text("%s%s", operator.line, planner.line), 0600);
+    access_restart((const char *const[]){"--tokens", tokens, NULL});
+    struct call call = {.method = "POST", .target = "/v1/admin/backups", .headers = {planner.header}};
+    ck_assert_int_eq(http_call(&call).status, 403);
+    call.headers[0] = operator.header;
+    ck_assert_int_lt(http_call(&call).status, 300);
+    ck_assert_int_eq(get_as("/v1/admin/pins", &operator).status, 200);
+    server_stop(&server);
+    ck_assert_int_eq(rows("caller = 'token:operator' AND action = 'createBackup' AND plan IS NULL"), 1);
+    ck_assert_int_eq(rows("1"), 1);
+}
+END_TEST
+
 START_TEST(test_audit__what_is_refused_or_only_read_leaves_no_row)
 {
     json_t *plan = plan_of(small_request(), 201);
@@ -114,6 +130,7 @@ Suite *suite_audit(void)
     Suite *suite = suite_create("api audit");
     TCase *tcase = server_tcase(suite, "audit");
     tcase_add_test(tcase, test_audit__names_tokens_and_users_and_where_they_came_from);
+    tcase_add_test(tcase, test_audit__what_administrators_do_is_recorded);
     tcase_add_test(tcase, test_audit__what_is_refused_or_only_read_leaves_no_row);
     tcase_add_test(tcase, test_audit__rows_go_when_they_are_too_old_and_not_before);
     return suite;
