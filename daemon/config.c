@@ -136,6 +136,11 @@ static const char *read_concurrency_limit(const char *text, struct bp_daemon_con
     return bp_limits_read_at_once(text, &config->limits);
 }
 
+static const char *read_audit_days(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 1, 36500, "must be a number between 1 and 36500", &config->audit_days);
+}
+
 static const char *read_database(const char *text, struct bp_daemon_config *config)
 {
     return read_path(text, config->database);
@@ -229,6 +234,9 @@ static int find_flag(const char *name, size_t n)
     return -1;
 }
 
+/* Longest line of the file that the library reads whole. */
+enum { LINE_MOST = 198 };
+
 /* Values given, by key; kept until both sources are read, for the command line goes before the file. */
 struct reading {
     struct bp_daemon_config *config;
@@ -259,17 +267,50 @@ static int on_ini_pair(void *data, const char *section, const char *name, const 
     return 1;
 }
 
+/* All of the file, which may be a pipe: it is opened once. False: errno says why not. */
+static bool read_text(const char *path, struct bp_buf *ret)
+{
+    FILE *file = fopen(path, "re");
+    char piece[4096];
+    for (size_t n; file && (n = fread(piece, 1, sizeof piece, file)) > 0;)
+        bp_buf_add(ret, piece, n);
+    bool failed = !file || ferror(file) || ret->failed;
+    if (file)
+        fclose(file);
+    return !failed;
+}
+
+/* The library takes what is past its buffer for another line, and the parts for keys. 0: there is no such line. */
+static unsigned long_line(const struct bp_buf *text)
+{
+    unsigned line = 1;
+    for (size_t i = 0, begin = 0; i < text->len; i++)
+        if (text->data[i] == '\n') {
+            line++;
+            begin = i + 1;
+        } else if (i - begin == LINE_MOST) {
+            return line;
+        }
+    return 0;
+}
+
 static void read_file(struct reading *reading)
 {
     struct stat status;
-    bool is_directory = stat(reading->file, &status) == 0 && S_ISDIR(status.st_mode);
-    int line = is_directory ? 0 : ini_parse(reading->file, on_ini_pair, reading);
-    if (is_directory)
+    struct bp_buf text = {0};
+    unsigned line = 0;
+    if (stat(reading->file, &status) == 0 && S_ISDIR(status.st_mode))
         bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "is a directory");
-    else if (line == -1)
+    else if (!read_text(reading->file, &text))
         bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "cannot be read: %s", strerror(errno));
-    else if (line != 0)
-        bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "line %d is not KEY = VALUE", line);
+    else if (text.len && memchr(text.data, '\0', text.len))
+        bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "has a NUL");
+    else if ((line = long_line(&text)) > 0)
+        bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "line %u is longer than %d bytes", line,
+                        LINE_MOST);
+    else if ((line = (unsigned)ini_parse_string(bp_buf_string(&text), on_ini_pair, reading)) > 0)
+        bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "line %u is not KEY = VALUE", line);
+    bp_buf_release(&text);
 }
 
 static void set_action(struct reading *reading, const char *argument, enum bp_config_action action)

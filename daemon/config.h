@@ -40,6 +40,7 @@ struct bp_daemon_config {
     char database[4096];
     char tokens[4096], tls_certificate[4096], tls_key[4096]; /* "" for none; of the last two both or none */
     struct bp_limits limits;
+    unsigned audit_days;
     unsigned workers, queue;
     unsigned connections, connections_per_address;          /* 0: as many as there can be */
     unsigned receive_timeout, answer_timeout, stop_timeout; /* seconds */

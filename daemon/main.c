@@ -90,6 +90,7 @@ static int start(struct program *program, const struct bp_daemon_config *config,
         .database = config->database,
         .workers = config->workers,
         .queue = config->queue,
+        .audit_days = config->audit_days,
         .store = program->store,
         .metrics = &program->metrics,
     };
@@ -149,7 +150,7 @@ static void reload(const struct program *program, const struct bp_daemon_config 
 /* Waits for a signal to stop. -1 when the store cannot be trusted any more, which only a new start can mend. */
 static int wait_for_end(struct program *program, const struct bp_daemon_config *config, const sigset_t *signals)
 {
-    uint64_t tick = bp_sdnotify_tick(&program->sdnotify), take_up_at = 0;
+    uint64_t tick = bp_sdnotify_tick(&program->sdnotify), take_up_at = 0, audit_at = 0;
     const struct timespec moment = {.tv_sec = (time_t)(tick / second_ns), .tv_nsec = (long)(tick % second_ns)};
     for (;;) {
         struct bp_err err = {0};
@@ -164,6 +165,10 @@ static int wait_for_end(struct program *program, const struct bp_daemon_config *
         if (bp_store_ready(program->store, &err) && err.code == BP_E_storage_failed) {
             bp_log_err(BP_LOG_ERROR, "the store failed", &err);
             return -1;
+        }
+        if (bp_clock_ns() >= audit_at) {
+            audit_at = bp_clock_ns() + second_ns;
+            bp_service_audit_tick(program->service);
         }
         if (bp_clock_ns() < take_up_at)
             continue;

@@ -2,7 +2,7 @@
 # readme.sh [--write]: runs the session of README.md on a daemon and a database of its own, and compares what it prints
 # with the page, but for times and the ids that are made of them. --write puts what it prints into the page instead. Then
 # runs the examples of docs/api.md and docs/operating.md on what the session left: each must succeed, and a query must
-# find something; and every metric is in docs/metrics.md. BUILD is the build directory.
+# find something; every metric is in docs/metrics.md, and every scope but the usual one in docs/access.md. BUILD is the build directory.
 set -eu
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -125,6 +125,25 @@ metrics_are_named() {
     done <metrics
 }
 
+# What a route asks of its caller is said where callers look; READ is that of all others.
+scopes_are_named() {
+    sed -n 's/^BP_ROUTE("\([A-Z]*\)", "\([^"]*\)", \([A-Z]*\),.*/\3 \1 \2/p' "$root/daemon/http/routes.def" >routes
+    [ -s routes ]
+    while read -r scope method path; do
+        called="\`$method $path\`"
+        case $path in /v1/admin/*) called="all of \`/v1/admin\`" ;; esac
+        case $scope in
+        READ) continue ;;
+        NONE) wanted=none ;;
+        *) wanted="\`$(printf %s "$scope" | tr '[:upper:]' '[:lower:]')\`" ;;
+        esac
+        grep -F "$called" "$root/docs/access.md" | grep -q "| $wanted" || {
+            echo "docs/access.md: does not say that $method $path asks for $wanted" >&2
+            exit 1
+        }
+    done <routes
+}
+
 ln -s "$build" "$scratch/build"
 cd "$scratch"
 export BLUEPRINT_SERVER="unix:$scratch/none" # until the session serves
@@ -144,4 +163,5 @@ fi
 run_examples docs/api.md '# The API'
 run_examples docs/operating.md '## Looking into the database'
 metrics_are_named
+scopes_are_named
 echo "check-docs: the session of README.md and the examples of docs/api.md and docs/operating.md hold"

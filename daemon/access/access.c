@@ -14,7 +14,7 @@
  * until its place is wanted. */
 struct bp_allowance {
     struct bp_limiter limiter;
-    char key[BP_CALLER_WHO]; /* of a caller without a token */
+    char key[BP_CALLER_WHO]; /* who the token is; of another, whose allowance it is */
     uint64_t used_ns;        /* last */
     bool is_dropped;         /* its token is gone: freed with its last request */
 };
@@ -42,10 +42,12 @@ static void name_network(const struct in6_addr *address, char ret[BP_CALLER_FROM
 
 void bp_origin_of(int fd, const struct sockaddr *address, struct bp_origin *ret)
 {
-    *ret = (struct bp_origin){.from = "unknown", .network = "unknown"};
+    *ret = (struct bp_origin){.who = "anonymous", .from = "unknown", .network = "unknown"};
     if (address->sa_family == AF_UNIX) {
         ret->is_unix = true;
         ret->has_peer = bp_peer_of(fd, &ret->peer, NULL) == 0;
+        if (ret->has_peer)
+            snprintf(ret->who, sizeof ret->who, "uid:%u", (unsigned)ret->peer.uid);
         memcpy(ret->from, "unix", sizeof "unix");
     } else if (address->sa_family == AF_INET) {
         inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr, ret->from, BP_CALLER_FROM);
@@ -84,13 +86,16 @@ static void drop_tokens(struct bp_tokens *tokens, struct bp_allowance **allowanc
 static struct bp_allowance **allowances_for(const struct bp_tokens *tokens)
 {
     struct bp_allowance **allowances = calloc(tokens->n, sizeof *allowances);
-    for (size_t i = 0; allowances && i < tokens->n; i++)
-        if (!(allowances[i] = calloc(1, sizeof *allowances[i]))) {
+    for (size_t i = 0; allowances && i < tokens->n; i++) {
+        allowances[i] = calloc(1, sizeof *allowances[i]);
+        if (!allowances[i]) {
             while (i)
                 free(allowances[--i]);
             free(allowances);
             return NULL;
         }
+        snprintf(allowances[i]->key, sizeof allowances[i]->key, "token:%s", tokens->at[i].name);
+    }
     return allowances;
 }
 
@@ -224,7 +229,7 @@ static int identify_by_token(struct bp_access *access, const char *authorization
     }
     if (token->limits.at_once)
         ret->limits.at_once = token->limits.at_once;
-    snprintf(ret->caller.who, sizeof ret->caller.who, "token:%s", token->name);
+    ret->caller.who = ret->allowance->key;
     return 0;
 }
 
@@ -236,15 +241,13 @@ static int identify_by_peer(const struct bp_access *access, const struct bp_orig
     ret->scopes = bp_peer_scopes(&access->peers, &origin->peer);
     if (!ret->scopes)
         return bp_fail(err, BP_E_peer_refused, "", "the user %u may not use this socket", (unsigned)origin->peer.uid);
-    snprintf(ret->caller.who, sizeof ret->caller.who, "uid:%u", (unsigned)origin->peer.uid);
     return 0;
 }
 
 static int identify(struct bp_access *access, const struct bp_origin *origin, const char *authorization,
                     struct identity *ret, struct bp_refusal *refusal, struct bp_err *err)
 {
-    *ret = (struct identity){.limits = access->limits};
-    memcpy(ret->caller.from, origin->from, sizeof ret->caller.from);
+    *ret = (struct identity){.caller = {origin->who, origin->from}, .limits = access->limits};
     if (access->has_tokens && authorization)
         return identify_by_token(access, authorization, ret, refusal, err);
     if (origin->is_unix)
@@ -254,7 +257,6 @@ static int identify(struct bp_access *access, const struct bp_origin *origin, co
         return bp_fail(err, BP_E_unauthenticated, "", "a token is needed: Authorization: Bearer TOKEN");
     }
     ret->scopes = BP_SCOPE_READ | BP_SCOPE_PLAN;
-    memcpy(ret->caller.who, "anonymous", sizeof "anonymous");
     return 0;
 }
 
@@ -292,7 +294,7 @@ static int take(struct bp_access *access, const struct bp_origin *origin, struct
         return 0;
     }
     if (!identity->allowance)
-        identity->allowance = find_caller(access, origin->is_unix ? identity->caller.who : origin->network);
+        identity->allowance = find_caller(access, origin->is_unix ? origin->who : origin->network);
     identity->allowance->used_ns = now_ns;
     return bp_limiter_take(&identity->allowance->limiter, &identity->limits, now_ns, ret_seconds, err);
 }

@@ -52,6 +52,7 @@ bool bp_access_has_tokens(const struct bp_access *access);
 struct bp_origin {
     bool is_unix, has_peer;
     struct bp_peer peer;          /* of a Unix socket, when has_peer */
+    char who[BP_CALLER_WHO];      /* without a token */
     char from[BP_CALLER_FROM];    /* the address, or "unix" */
     char network[BP_CALLER_FROM]; /* that an allowance is of */
 };
@@ -59,7 +60,7 @@ struct bp_origin {
 /* Of a connected socket and its peer's address. */
 void bp_origin_of(int fd, const struct sockaddr *address, struct bp_origin *ret);
 
-/* Zero-initialise. Of a request that was admitted. */
+/* Zero-initialise. Of a request that was admitted; the caller borrows from it and from the origin. */
 struct bp_grant {
     struct bp_allowance *allowance; /* NULL: nothing to give back */
     struct bp_caller caller;

@@ -157,19 +157,22 @@ static void refuse(struct bp_connection *connection, const struct bp_err *err, c
         connection->refusal->close = close_after;
 }
 
-/* Finds the route and whether its caller may take it: who is not known learns no more than that. */
+/* Finds the route and whether its caller may take it. Who is not known learns no more than that. */
 static int admit(struct bp_http *http, struct bp_connection *connection, const char *method, const char **ret_allow,
                  struct bp_refusal *ret_refusal, struct bp_err *err)
 {
-    struct bp_err unknown = {0};
-    int found = bp_route_find(&connection->call, method, &connection->route, ret_allow, &unknown);
-    enum bp_scope scope = found == 0 ? bp_routes[connection->route].scope : BP_SCOPE_NONE;
-    if (found == 0 && scope == BP_SCOPE_NONE)
-        return 0;
-    if (bp_access_admit(http->access, &connection->origin, connection->head.authorization, scope, bp_clock_ns(),
-                        &connection->grant, ret_refusal, err))
-        return -1;
-    return found == 0 ? 0 : bp_fail(err, unknown.code, unknown.path, "%s", unknown.message);
+    const char *authorization = connection->head.authorization;
+    if (bp_route_find(&connection->call, method, &connection->route, ret_allow, err) == 0) {
+        enum bp_scope scope = bp_routes[connection->route].scope;
+        return scope == BP_SCOPE_NONE ? 0
+                                      : bp_access_admit(http->access, &connection->origin, authorization, scope,
+                                                        bp_clock_ns(), &connection->grant, ret_refusal, err);
+    }
+    struct bp_err refused = {0};
+    if (bp_access_admit(http->access, &connection->origin, authorization, BP_SCOPE_NONE, bp_clock_ns(),
+                        &connection->grant, ret_refusal, &refused))
+        *err = refused;
+    return -1;
 }
 
 /* Judges everything that is known before the body. Returns whether the refusal, if any, can wait until the body was
@@ -259,13 +262,16 @@ static void resume(void *handle)
 static struct bp_answer *run_route(struct bp_connection *connection)
 {
     struct bp_call *call = &connection->call;
+    const struct bp_route *route = &bp_routes[connection->route];
+    if (route->scope == BP_SCOPE_ADMIN && strcmp(route->method, "GET") != 0)
+        bp_service_audit_call(call->service, &call->waiter.caller, route->name);
     call->body = connection->body.data ? connection->body.data : "";
     call->n_body = connection->body.len;
     call->is_encoded = bp_head_is_encoded(&connection->head);
     call->content_type = connection->head.content_type;
     call->preferences = connection->head.preferences;
     call->if_none_match = connection->head.if_none_match;
-    return bp_routes[connection->route].run(call);
+    return route->run(call);
 }
 
 static enum MHD_Result run(struct bp_http *http, struct bp_connection *connection)

@@ -35,6 +35,7 @@ struct bp_answer {
     const char *allow;              /* static; or NULL */
     const char *authenticate;       /* of WWW-Authenticate; static; or NULL */
     struct bp_answer *not_modified; /* its 304, owned, once one was asked for; the HTTP thread's */
+    struct bp_digest plan;          /* of an answer that is kept for repeats: the plan it is of */
     void *prepared;
     void (*prepared_free)(void *prepared);
 };

@@ -11,6 +11,7 @@
 
 #include "common/pipeline.h"
 #include "daemon/jobs/queue.h"
+#include "daemon/service/audit.h"
 #include "daemon/service/waiter.h"
 #include "daemon/store/store.h"
 
@@ -44,6 +45,8 @@ struct bp_claim {
     bool is_durable,
         attempt_counted; /* the owner's: there is a job on disk or about to be; this run is counted there */
     struct bp_store_unit unit;
+    struct bp_audit_record asked; /* by the claimant */
+    struct bp_store_audit audit;
     struct bp_store_job accept;
     struct bp_store_job_change change;
     struct bp_plan_result *result; /* what the worker made of it */

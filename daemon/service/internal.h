@@ -5,6 +5,7 @@
 #include "common/pipeline.h"
 #include "common/view/plan.h"
 #include "daemon/jobs/workers.h"
+#include "daemon/service/audit.h"
 #include "daemon/service/cache.h"
 #include "daemon/service/claims.h"
 #include "daemon/service/service.h"
@@ -39,6 +40,8 @@ struct bp_service {
     struct bp_chore *chores;      /* under way, in no order; under the claims' lock */
     atomic_uint_fast64_t n_named; /* makes ids differ */
     atomic_bool left_behind;      /* an accepted job is on disk that no claim stands for */
+    struct bp_audit audit;
+    unsigned audit_days; /* 0: the audit is kept for ever */
 
     /* The HTTP thread's: which version of the database files was seen last. */
     char *files[2]; /* the database and its write-ahead log */
@@ -140,6 +143,8 @@ struct bp_errand {
     enum bp_replay_verdict verdict;
     struct bp_store_unit unit;
     struct bp_store_replay replay;
+    struct bp_audit_record asked;
+    struct bp_store_audit audit;
     struct bp_buf record;
 };
 

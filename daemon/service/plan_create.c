@@ -48,8 +48,11 @@ static struct bp_answer *look_up(struct bp_service *service, struct bp_claim *cl
             answer = bp_problem_of(&err, NULL);
     } else if (stored.state != BP_STORE_FAILED) {
         answer = bp_record_repeat(&stored, waiter->model_extra);
-        if (answer->status == 200)
+        bp_audit_note(service, &waiter->caller, "repeat", &claim->id);
+        if (answer->status == 200) {
+            answer->plan = claim->id;
             bp_cache_put(&service->bodies, &waiter->body, answer, 0, epoch);
+        }
     }
     bp_arena_release(&arena);
     return answer;
@@ -105,12 +108,15 @@ static struct bp_answer *join_or_derive(struct bp_service *service, struct readi
     if (!claim)
         return bp_problem_of(&err, NULL);
     claim->created_at = bp_now_us();
+    bp_audit_fill(&claim->asked, &waiter->caller, "derive", &claim->id);
     switch (bp_claims_join(&service->claims, claim, waiter, &view)) {
     case BP_JOIN_JOINED:
+        bp_audit_note(service, &waiter->caller, "repeat", &claim->id);
         bp_metrics_count(service->metrics, BP_COUNTER_PLANS_JOINED);
         bp_claim_free(claim);
         break;
     case BP_JOIN_ACCEPTED:
+        bp_audit_note(service, &waiter->caller, "repeat", &claim->id);
         answer = bp_plan_accepted(&view, waiter->model_extra);
         bp_claim_free(claim);
         break;
@@ -133,6 +139,7 @@ struct bp_answer *bp_service_plan_create(struct bp_service *service, const char 
     struct bp_answer *answer = bp_cache_get(&service->bodies, &waiter->body, NULL);
     if (answer) {
         bp_metrics_count_by(service->metrics, BP_COUNTERS_CACHE, BP_CACHE_BODIES, BP_CACHE_HIT, 0);
+        bp_audit_note(service, &waiter->caller, "repeat", &answer->plan);
         return answer;
     }
     bp_metrics_count_by(service->metrics, BP_COUNTERS_CACHE, BP_CACHE_BODIES, BP_CACHE_MISS, 0);

@@ -303,11 +303,19 @@ static void plan_stored(struct bp_store_unit *unit, const struct bp_err *err)
         bp_plan_give_up(claim, err);
         return;
     }
+    bp_audit_log(unit->audit, unit->n_audit);
     for (struct bp_waiter *waiter = bp_claims_fall(&claim->service->claims, claim), *next; waiter; waiter = next) {
         next = waiter->next;
         bp_service_wake(waiter, answer_for(claim, waiter));
     }
     end(claim);
+}
+
+/* Who asked, into the unit that stores what was asked for. */
+static void add_audit(struct bp_claim *claim)
+{
+    claim->unit.audit = &claim->audit;
+    claim->unit.n_audit = bp_audit_row(&claim->asked, &claim->audit);
 }
 
 static void submit(struct bp_claim *claim)
@@ -322,6 +330,8 @@ static void submit(struct bp_claim *claim)
         };
         claim->unit.change = &claim->change;
     }
+    if (!claim->is_durable) /* of those the job has it */
+        add_audit(claim);
     result->handed_over = bp_clock_ns();
     bp_store_submit(claim->service->store, &claim->unit);
 }
@@ -460,6 +470,7 @@ static void job_accepted(struct bp_store_unit *unit, const struct bp_err *err)
         bp_plan_give_up(claim, err);
         return;
     }
+    bp_audit_log(unit->audit, unit->n_audit);
     struct bp_claim_view view = bp_claim_view(claim);
     for (struct bp_waiter *waiter = bp_claims_accepted(&claim->service->claims, claim), *next; waiter; waiter = next) {
         next = waiter->next;
@@ -505,6 +516,8 @@ void bp_plan_accept(struct bp_claim *claim, const struct bp_digest *supersedes)
         .created_at = claim->created_at,
     };
     claim->unit = (struct bp_store_unit){.accept = &claim->accept, .done = job_accepted, .data = claim};
+    claim->asked.action = "accept";
+    add_audit(claim);
     if (supersedes) {
         claim->change = (struct bp_store_job_change){
             .id = *supersedes, .state = BP_STORE_JOB_SUPERSEDED, .superseded_by = claim->id, .at = bp_now_us()};

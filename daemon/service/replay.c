@@ -164,6 +164,8 @@ static void replay_stored(struct bp_store_unit *unit, const struct bp_err *err)
         err = &gone;
     else if (err)
         bp_log_err(BP_LOG_ERROR, "a replay could not be stored", err);
+    else
+        bp_audit_log(unit->audit, unit->n_audit);
     bp_errand_finish(errand, err ? bp_problem_of(err, NULL) : replay_created(&errand->replay));
 }
 
@@ -200,6 +202,8 @@ static struct bp_answer *run_replay(struct bp_errand *errand)
         return bp_problem_of(&err, NULL);
     bp_metrics_count_by(errand->service->metrics, BP_COUNTERS_REPLAYS, errand->verdict, 0, 0);
     errand->unit = (struct bp_store_unit){.replay = &errand->replay, .done = replay_stored, .data = errand};
+    errand->unit.audit = &errand->audit;
+    errand->unit.n_audit = bp_audit_row(&errand->asked, &errand->audit);
     bp_store_submit(errand->service->store, &errand->unit);
     return NULL;
 }
@@ -213,6 +217,7 @@ struct bp_answer *bp_service_replay_create(struct bp_service *service, const cha
         return refusal;
     if (bp_store_ready(service->store, &err))
         return bp_problem_of(&err, NULL);
+    bp_audit_fill(&errand.asked, &waiter->caller, "replay", &errand.plan);
     return bp_errand_start(service, &errand, waiter);
 }
 

@@ -64,6 +64,7 @@ void bp_service_free(struct bp_service *service)
     bp_job_queue_release(&service->queue);
     if (service->files[1])
         bp_backup_release(service);
+    pthread_mutex_destroy(&service->audit.lock);
     free(service->files[0]);
     free(service->files[1]);
     free(service);
@@ -77,6 +78,8 @@ int bp_service_start(const struct bp_service_options *options, struct bp_service
     service->store = options->store;
     service->metrics = options->metrics;
     service->version = 1;
+    service->audit_days = options->audit_days;
+    pthread_mutex_init(&service->audit.lock, NULL);
     if (bp_cache_init(&service->bodies, BODIES_MAX, bodies_bytes, err)) {
         free(service);
         return -1;
@@ -116,6 +119,7 @@ void bp_service_stop(struct bp_service *service)
     bp_job_queue_close(&service->queue);
     bp_workers_stop(&service->workers);
     bp_backup_stop(service);
+    bp_audit_flush(service);
 }
 
 bool bp_service_leave(struct bp_service *service, struct bp_waiter *waiter)

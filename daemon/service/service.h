@@ -19,6 +19,7 @@ struct bp_service;
 struct bp_service_options {
     const char *database; /* the store's file, for seeing that somebody else wrote to it */
     unsigned workers, queue;
+    unsigned audit_days; /* that the audit is kept; 0: for ever */
     struct bp_store *store;
     struct bp_metrics *metrics;
 };
@@ -32,6 +33,12 @@ int bp_service_recover(struct bp_service *service, struct bp_err *err);
 /* Takes up what was accepted and then left on disk, because the store could not write, once it can. Main thread, every
  * now and then. */
 int bp_service_take_up_again(struct bp_service *service, struct bp_err *err);
+
+/* Records a call that is of no one plan. `action` is static. */
+void bp_service_audit_call(struct bp_service *service, const struct bp_caller *caller, const char *action);
+
+/* Stores what the audit has counted, and takes out of it what is too old. Main thread, every second. */
+void bp_service_audit_tick(struct bp_service *service);
 
 /* Waits until nothing is in flight, at most until `deadline_ns` of CLOCK_MONOTONIC. Nobody may come meanwhile. */
 void bp_service_drain(struct bp_service *service, uint64_t deadline_ns);

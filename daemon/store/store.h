@@ -274,11 +274,22 @@ struct bp_store_pin {
     bool missing; /* set by the store: there is no such plan, or no such pin to remove */
 };
 
+/* Somebody asked for something, `times` times between two moments. */
+struct bp_store_audit {
+    int64_t at, until;
+    uint64_t times;
+    const char *caller, *origin, *action;
+    const struct bp_digest *plan; /* NULL: of no one plan */
+};
+
+/* Most rows of the audit that one unit takes out. */
+#define BP_STORE_AUDIT_FORGET_MAX 4096
+
 /* ---- Writing ---- */
 
-/* What is committed together or not at all, in this order: accept, plan, replay, pin, collection, progress, change. The
- * parts that are NULL are not there. All that a unit points at, and the unit, stay the caller's and must live,
- * unchanged, until `done` ran.
+/* What is committed together or not at all, in this order: accept, plan, replay, pin, collection, progress, change,
+ * audit, forget. The parts that are NULL are not there. All that a unit points at, and the unit, stay the caller's and
+ * must live, unchanged, until `done` ran.
  *
  * accept: a job of this id that is queued or running is left alone (`existed`); one that ended is accepted anew.
  * plan:   a plan of this id that is committed or rejected is left alone (`existed`); a failed one is replaced.
@@ -291,6 +302,10 @@ struct bp_store_unit {
     struct bp_store_collection *collection;
     const struct bp_store_progress *progress;
     const struct bp_store_job_change *change;
+    const struct bp_store_audit *audit;
+    size_t n_audit;
+    int64_t audit_forget_before; /* takes the oldest rows of the audit out, up to the first that ended at this time or
+                                  * later; 0: none */
     /* Called once, on the writer thread, after COMMIT returned (`err` NULL: the rows are on disk and every read that
      * begins now sees them), or when the unit was not written: storage_failed, out_of_memory, or internal (the unit
      * itself breaks a rule of the schema; the others of its group are committed). Must be short; may free the unit,
@@ -298,6 +313,7 @@ struct bp_store_unit {
     void (*done)(struct bp_store_unit *unit, const struct bp_err *err);
     void *data; /* the caller's */
     bool existed;
+    unsigned audit_forgotten;   /* how many rows went, at most BP_STORE_AUDIT_FORGET_MAX */
     struct bp_store_unit *next; /* the store's */
 };
 

@@ -283,6 +283,31 @@ static int step_job(struct bp_db *db, const struct bp_store_job_change *change, 
     return SQLITE_OK;
 }
 
+static int write_audit(struct bp_db *db, const struct bp_store_audit *row)
+{
+    struct bp_query query = bp_query_of(db, BP_SQL_PUT_AUDIT, NULL);
+    bp_bind_int(&query, row->at);
+    bp_bind_int(&query, row->until);
+    bp_bind_int(&query, (int64_t)row->times);
+    bp_bind_string(&query, row->caller);
+    bp_bind_string(&query, row->origin);
+    bp_bind_string(&query, row->action);
+    if (row->plan)
+        bp_bind_digest(&query, row->plan);
+    else
+        bp_bind_null(&query);
+    return bp_query_run(&query);
+}
+
+static int forget_audit(struct bp_db *db, int64_t before, unsigned *ret_forgotten)
+{
+    struct bp_query query = bp_query_of(db, BP_SQL_FORGET_AUDIT, NULL);
+    bp_bind_int(&query, before);
+    int rc = bp_query_run(&query);
+    *ret_forgotten = rc == SQLITE_OK ? (unsigned)sqlite3_changes(db->handle) : 0;
+    return rc;
+}
+
 int bp_store_write_unit(struct bp_db *db, struct bp_store_unit *unit, struct bp_store_counts *counts)
 {
     int rc = SQLITE_OK;
@@ -301,5 +326,9 @@ int bp_store_write_unit(struct bp_db *db, struct bp_store_unit *unit, struct bp_
         rc = bp_store_write_progress(db, unit->progress);
     if (rc == SQLITE_OK && unit->change)
         rc = step_job(db, unit->change, counts);
+    for (size_t i = 0; rc == SQLITE_OK && i < unit->n_audit; i++)
+        rc = write_audit(db, &unit->audit[i]);
+    if (rc == SQLITE_OK && unit->audit_forget_before)
+        rc = forget_audit(db, unit->audit_forget_before, &unit->audit_forgotten);
     return rc;
 }

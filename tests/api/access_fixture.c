@@ -71,6 +71,18 @@ struct made_certificate make_certificate(const char *name)
     return made;
 }
 
+void access_restart(const char *const *arguments)
+{
+    if (server.pid)
+        server_stop(&server);
+    server_restart(&server, arguments);
+}
+
+void access_reload(void)
+{
+    ck_assert_int_eq(kill(server.pid, SIGHUP), 0);
+}
+
 static void pause_briefly(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000L}, NULL);

@@ -22,6 +22,12 @@ struct made_certificate {
 };
 struct made_certificate make_certificate(const char *name);
 
+/* Stops the server of the test, if it runs, and starts it on the same database with these arguments. */
+void access_restart(const char *const *arguments);
+
+/* SIGHUP. */
+void access_reload(void);
+
 /* Asks until the answer has that status; fails when that takes too long. */
 struct reply wait_for_status(const struct call *call, int status);
 

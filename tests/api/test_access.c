@@ -1,7 +1,6 @@
-/* Who may ask for what: tokens, users of the Unix socket, limits, TLS, reloads; over real sockets. */
+/* Who may ask for what: tokens, users of the Unix socket, limits, reloads; over real sockets. */
 #include <curl/curl.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +16,6 @@
 static struct made_token reader, planner, admin;
 static const char *tokens;
 
-static void restart(const char *const *arguments)
-{
-    if (server.pid)
-        server_stop(&server);
-    server_restart(&server, arguments);
-}
-
 /* Serves with three tokens, each of one scope. */
 static void restart_with_tokens(void)
 {
@@ -31,12 +23,7 @@ static void restart_with_tokens(void)
     planner = make_token("planner", "plan", "");
     admin = make_token("admin", "admin", "");
     tokens = write_file("tokens", keep_text("%s%s%s", reader.line, planner.line, admin.line), 0640);
-    restart((const char *const[]){"--tokens", tokens, NULL});
-}
-
-static void hang_up_signal(void)
-{
-    ck_assert_int_eq(kill(server.pid, SIGHUP), 0);
+    access_restart((const char *const[]){"--tokens", tokens, NULL});
 }
 
 /* ---- Tokens ---- */
@@ -181,7 +168,7 @@ START_TEST(test_access__tokens_are_reloaded_while_connections_stay_open)
     curl_easy_getinfo(kept, CURLINFO_RESPONSE_CODE, &status);
     ck_assert_int_eq(status, 200);
     write_file("tokens", fresh.line, 0640);
-    hang_up_signal();
+    access_reload();
     wait_for_status(&(struct call){.method = "GET", .target = "/v1/plans", .headers = {fresh.header}}, 200);
     ck_assert_int_eq(curl_easy_perform(kept), CURLE_OK);
     curl_easy_getinfo(kept, CURLINFO_RESPONSE_CODE, &status);
@@ -198,19 +185,19 @@ START_TEST(test_access__a_bad_file_of_tokens_leaves_the_old_ones_in_force)
 {
     restart_with_tokens();
     write_file("tokens", keep_text("%snonsense\n", planner.line), 0640);
-    hang_up_signal();
+    access_reload();
     wait_for_log("line 2: ");
     ck_assert_int_eq(get_as("/v1/plans", &reader).status, 200);
     write_file("tokens", planner.line, 0644);
-    hang_up_signal();
+    access_reload();
     wait_for_log("has mode 644");
     ck_assert_int_eq(get_as("/v1/plans", &reader).status, 200);
     ck_assert_int_eq(unlink(tokens), 0);
-    hang_up_signal();
+    access_reload();
     wait_for_log("cannot be opened");
     ck_assert_int_eq(get_as("/v1/plans", &reader).status, 200);
     write_file("tokens", planner.line, 0600);
-    hang_up_signal();
+    access_reload();
     wait_for_status(&(struct call){.method = "GET", .target = "/v1/plans", .headers = {reader.header}}, 401);
 }
 END_TEST
@@ -218,11 +205,11 @@ END_TEST
 START_TEST(test_access__the_log_level_and_limits_are_reloaded)
 {
     const char *file = write_file("blueprintd.ini", "log-level = error\n", 0600);
-    restart((const char *const[]){"--config", file, NULL});
+    access_restart((const char *const[]){"--config", file, NULL});
     ck_assert_int_eq(http_get("/v1/plans").status, 200);
-    hang_up_signal();
+    access_reload();
     write_file("blueprintd.ini", "log-level = info\nrate-limit = 2/h\n", 0600);
-    hang_up_signal();
+    access_reload();
     wait_for_log("\"reloaded\"");
     ck_assert_int_eq(http_get("/v1/plans").status, 200);
     ck_assert_int_eq(http_get("/v1/plans").status, 200);
@@ -230,11 +217,11 @@ START_TEST(test_access__the_log_level_and_limits_are_reloaded)
     expect_problem(&reply, 429, "rate_limited");
     /* A configuration that is wrong changes nothing; nor does one that would open the door. */
     write_file("blueprintd.ini", "rate-limit = 0/h\n", 0600);
-    hang_up_signal();
+    access_reload();
     wait_for_log("a rate is N/s");
     ck_assert_int_eq(http_get("/v1/plans").status, 429);
     write_file("blueprintd.ini", keep_text("tokens = %s\n", file), 0600);
-    hang_up_signal();
+    access_reload();
     wait_for_log("without a new start");
     ck_assert_int_eq(http_get("/healthz").status, 200);
 }
@@ -246,7 +233,7 @@ START_TEST(test_access__a_rate_that_is_used_up_says_when_to_come_again)
 {
     struct made_token slow = make_token("slow", "read", "rate=2/h"), other = make_token("other", "read", "");
     tokens = write_file("tokens", keep_text("%s%s", slow.line, other.line), 0600);
-    restart((const char *const[]){"--tokens", tokens, NULL});
+    access_restart((const char *const[]){"--tokens", tokens, NULL});
     struct timespec before, after;
     clock_gettime(CLOCK_MONOTONIC, &before);
     ck_assert_int_eq(get_as("/v1/plans", &slow).status, 200);
@@ -266,7 +253,7 @@ START_TEST(test_access__requests_under_way_are_limited_and_the_place_comes_back)
 {
     struct made_token single = make_token("single", "read,plan", "concurrency=1");
     tokens = write_file("tokens", single.line, 0600);
-    restart((const char *const[]){"--tokens", tokens, NULL});
+    access_restart((const char *const[]){"--tokens", tokens, NULL});
     const char *half = keep_text("POST /v1/plans HTTP/1.1\r\nHost: x\r\n%s\r\nContent-Type: application/json\r\n"
                                  "Content-Length: 100\r\n\r\n{",
                                  single.header);
@@ -297,15 +284,15 @@ START_TEST(test_access__users_of_the_socket_have_what_the_rules_say)
 {
     const char *path = keep_text("%s/socket", server.directory);
     const char *me = keep_text("%u:read", (unsigned)geteuid()), *mine = keep_text("%u:plan", (unsigned)getegid());
-    restart((const char *const[]){"--socket", path, "--socket-users", me, NULL});
+    access_restart((const char *const[]){"--socket", path, "--socket-users", me, NULL});
     ck_assert_int_eq(over(path, "GET", "/v1/plans", NULL).status, 200);
     struct reply reply = over(path, "POST", "/v1/fit", NULL);
     expect_problem(&reply, 403, "scope_missing");
-    restart((const char *const[]){"--socket", path, "--socket-groups", mine, NULL});
+    access_restart((const char *const[]){"--socket", path, "--socket-groups", mine, NULL});
     ck_assert_int_eq(over(path, "POST", "/v1/fit", NULL).status, 415);
     reply = over(path, "GET", "/v1/plans", NULL);
     expect_problem(&reply, 403, "scope_missing");
-    restart((const char *const[]){"--socket", path, "--socket-users", "54321:read,plan,admin", NULL});
+    access_restart((const char *const[]){"--socket", path, "--socket-users", "54321:read,plan,admin", NULL});
     reply = over(path, "GET", "/v1/plans", NULL);
     expect_problem(&reply, 403, "peer_refused");
     expect_text(text_at(reply.json, "/detail"), keep_text("the user %u may not", (unsigned)geteuid()));
@@ -320,8 +307,8 @@ START_TEST(test_access__with_tokens_and_tls_the_socket_stays_as_it_is)
     struct made_certificate made = make_certificate("server");
     reader = make_token("reader", "read", "");
     tokens = write_file("tokens", reader.line, 0600);
-    restart((const char *const[]){"--socket", path, "--tokens", tokens, "--tls-certificate", made.certificate,
-                                  "--tls-key", made.key, NULL});
+    access_restart((const char *const[]){"--socket", path, "--tokens", tokens, "--tls-certificate", made.certificate,
+                                         "--tls-key", made.key, NULL});
     server.cacert = made.certificate;
     ck_assert_int_eq(over(path, "GET", "/v1/plans", NULL).status, 200);
     ck_assert_int_eq(over(path, "GET", "/v1/plans", reader.header).status, 200);
@@ -352,125 +339,6 @@ START_TEST(test_access__with_tokens_and_tls_the_socket_stays_as_it_is)
 }
 END_TEST
 
-/* ---- TLS ---- */
-
-static struct made_certificate restart_with_tls(const char *const *more)
-{
-    struct made_certificate made = make_certificate("server");
-    const char *arguments[12] = {"--tls-certificate", made.certificate, "--tls-key", made.key};
-    for (size_t n = 4; more && *more && n < 11; more++)
-        arguments[n++] = *more;
-    restart(arguments);
-    server.cacert = made.certificate;
-    ck_assert_int_eq(strncmp(server.url, "https://", 8), 0);
-    return made;
-}
-
-START_TEST(test_access__tls_serves_who_trusts_it_and_plain_http_not_at_all)
-{
-    const char *out;
-    restart_with_tls(NULL);
-    ck_assert_int_eq(http_get("/healthz").status, 200);
-    plan_of(small_request(), 201);
-    server.cacert = NULL;
-    ck_assert_int_eq(http_get("/healthz").status, 0);
-    memmove(server.url + 4, server.url + 5, strlen(server.url + 4)); /* https -> http */
-    ck_assert_int_eq(http_get("/healthz").status, 0);
-    ck_assert_int_eq(tls_try("-tls1_2", &out), 0);
-    expect_text(out, "TLSv1.2");
-    ck_assert_int_eq(tls_try("-tls1_3", &out), 0);
-    ck_assert_int_ne(tls_try("-tls1_1 -cipher ALL:@SECLEVEL=0", &out), 0);
-    ck_assert_int_ne(tls_try("-tls1 -cipher ALL:@SECLEVEL=0", &out), 0);
-}
-END_TEST
-
-START_TEST(test_access__the_certificate_is_reloaded_and_sessions_go_on)
-{
-    struct made_certificate first = restart_with_tls(NULL), second = make_certificate("second");
-    CURL *kept = curl_easy_init();
-    long status = 0, connects = 0;
-    FILE *null = fopen("/dev/null", "w");
-    curl_easy_setopt(kept, CURLOPT_URL, keep_text("%s/v1/models", server.url));
-    curl_easy_setopt(kept, CURLOPT_CAINFO, first.certificate);
-    curl_easy_setopt(kept, CURLOPT_NOPROXY, "*");
-    curl_easy_setopt(kept, CURLOPT_WRITEDATA, null);
-    ck_assert_int_eq(curl_easy_perform(kept), CURLE_OK);
-    const char *old = keep_text("%s/old.pem", server.directory);
-    /* One file at a time, as a renewal does it: in between they do not fit, and the old pair stays in force. */
-    ck_assert_int_eq(link(first.certificate, old), 0);
-    ck_assert_int_eq(rename(second.certificate, first.certificate), 0);
-    server.cacert = old;
-    hang_up_signal();
-    wait_for_log("no certificate to serve with");
-    ck_assert_int_eq(http_get("/healthz").status, 200);
-    ck_assert_int_eq(rename(second.key, first.key), 0);
-    server.cacert = first.certificate;
-    hang_up_signal();
-    wait_for_status(&(struct call){.method = "GET", .target = "/healthz"}, 200);
-    server.cacert = old;
-    ck_assert_int_eq(http_get("/healthz").status, 0);
-    ck_assert_int_eq(curl_easy_perform(kept), CURLE_OK);
-    curl_easy_getinfo(kept, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_getinfo(kept, CURLINFO_NUM_CONNECTS, &connects);
-    ck_assert_int_eq(status, 200);
-    ck_assert_int_eq(connects, 0);
-    curl_easy_cleanup(kept);
-    fclose(null);
-}
-END_TEST
-
-/* Waits for the counter to reach `least`. */
-static void wait_for_metric(const char *name, long long least)
-{
-    for (int i = 0; i < 6000 && server_metric(name) < least; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    ck_assert_int_ge(server_metric(name), least);
-}
-
-START_TEST(test_access__a_tls_client_that_hangs_up_while_it_waits_is_noticed)
-{
-    restart_with_tls(NULL);
-    /* A writer from outside keeps the commit, and so the answer, waiting. */
-    sqlite3 *database = NULL;
-    ck_assert_int_eq(sqlite3_open_v2(server.database, &database, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-    const char *body = json_text(small_request());
-    pid_t client = tls_client(keep_text("POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                                        "Content-Length: %zu\r\n\r\n%s",
-                                        strlen(body), body));
-    wait_for_metric("blueprint_waiters", 1);
-    ck_assert_int_eq(server_metric("blueprint_hang_ups_total"), 0);
-    ck_assert_int_eq(kill(client, SIGKILL), 0);
-    waitpid(client, NULL, 0);
-    wait_for_metric("blueprint_hang_ups_total", 1);
-    ck_assert_int_eq(server_metric("blueprint_waiters"), 0);
-    ck_assert_int_eq(sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
-    struct reply reply = post_plan(small_request());
-    ck_assert(reply.status == 200 || reply.status == 201);
-}
-END_TEST
-
-START_TEST(test_access__a_tls_client_that_dawdles_is_cut_off)
-{
-    restart_with_tls((const char *const[]){"--receive-timeout", "1", NULL});
-    struct server client = {.pid = tls_client("POST /v1/plans HTTP/1.1\r\nHost: x\r\n")};
-    server_wait(&client); /* it ends when the connection does */
-    ck_assert_int_ge(server_metric("blueprint_deadlines_total"), 1);
-    ck_assert_int_eq(http_get("/healthz").status, 200);
-}
-END_TEST
-
-START_TEST(test_access__a_stop_with_tls_clients_connected_is_clean)
-{
-    restart_with_tls(NULL);
-    pid_t idle = tls_client("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
-    wait_for_metric("blueprint_connections", 2);
-    server_stop(&server);
-    waitpid(idle, NULL, 0);
-}
-END_TEST
-
 /* ---- What it does not start with ---- */
 
 static void expect_refusal(const char *const *arguments, const char *words)
@@ -497,7 +365,7 @@ START_TEST(test_access__beyond_loopback_there_are_tokens_and_tls_or_many_words)
     server.cacert = made.certificate;
     ck_assert_int_eq(get_as("/v1/plans", NULL).status, 401);
     ck_assert_int_eq(get_as("/v1/plans", &reader).status, 200);
-    restart(
+    access_restart(
         (const char *const[]){"--listen", "0.0.0.0:0", "--listen-beyond-loopback-without-tokens-and-tls", "yes", NULL});
     snprintf(server.url, sizeof server.url, "http://127.0.0.1%s", strrchr(keep_text("%s", server.url), ':'));
     ck_assert_int_eq(http_get("/v1/plans").status, 200);
@@ -547,8 +415,8 @@ START_TEST(test_access__the_client_shows_its_token_and_knows_whom_to_trust)
     struct made_token single = make_token("single", "read", "rate=1/h");
     tokens = write_file("tokens", keep_text("%s%s", reader.line, single.line), 0600);
     const char *path = keep_text("%s/socket", server.directory), *socket = keep_text("unix:%s", path);
-    restart((const char *const[]){"--socket", path, "--tokens", tokens, "--tls-certificate", made.certificate,
-                                  "--tls-key", made.key, NULL});
+    access_restart((const char *const[]){"--socket", path, "--tokens", tokens, "--tls-certificate", made.certificate,
+                                         "--tls-key", made.key, NULL});
     const char *file = write_file("reader.token", keep_text("%s\n", reader.token), 0600);
     const char *single_file = write_file("single.token", single.token, 0600);
     struct run result = RUN("--cacert", made.certificate, "--token-file", file, "list");
@@ -615,11 +483,6 @@ Suite *suite_access(void)
     tcase_add_test(tcase, test_access__requests_under_way_are_limited_and_the_place_comes_back);
     tcase_add_test(tcase, test_access__users_of_the_socket_have_what_the_rules_say);
     tcase_add_test(tcase, test_access__with_tokens_and_tls_the_socket_stays_as_it_is);
-    tcase_add_test(tcase, test_access__tls_serves_who_trusts_it_and_plain_http_not_at_all);
-    tcase_add_test(tcase, test_access__the_certificate_is_reloaded_and_sessions_go_on);
-    tcase_add_test(tcase, test_access__a_tls_client_that_hangs_up_while_it_waits_is_noticed);
-    tcase_add_test(tcase, test_access__a_tls_client_that_dawdles_is_cut_off);
-    tcase_add_test(tcase, test_access__a_stop_with_tls_clients_connected_is_clean);
     tcase_add_test(tcase, test_access__beyond_loopback_there_are_tokens_and_tls_or_many_words);
     tcase_add_test(tcase, test_access__files_that_are_wrong_end_the_start_and_the_check);
     tcase_add_test(tcase, test_access__the_client_shows_its_token_and_knows_whom_to_trust);

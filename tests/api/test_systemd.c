@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,25 @@ START_TEST(test_systemd__is_told_ready_how_it_goes_and_stopping)
     server_stop(&server);
     feeds += wait_for_notification("STOPPING=1");
     ck_assert_uint_eq(feeds, 0);
+}
+END_TEST
+
+START_TEST(test_systemd__is_told_of_a_reload_and_of_its_end)
+{
+    listen_for_notifications();
+    restart(NULL);
+    wait_for_notification("READY=1");
+    for (int i = 0; i < 2; i++) {
+        const char *text;
+        ck_assert_int_eq(kill(server.pid, SIGHUP), 0);
+        do
+            ck_assert_msg(text = next_notification(WAIT_MS), "no notification of a reload");
+        while (!strstr(text, "RELOADING=1"));
+        /* What Type=notify-reload wants to see: when, by the clock it compares with its own. */
+        ck_assert_ptr_nonnull(strstr(text, "MONOTONIC_USEC="));
+        wait_for_notification("READY=1");
+        ck_assert_int_eq(http_get("/healthz").status, 200);
+    }
 }
 END_TEST
 
@@ -381,6 +401,7 @@ Suite *suite_systemd(void)
     Suite *suite = suite_create("api systemd");
     TCase *tcase = server_tcase(suite, "systemd");
     tcase_add_test(tcase, test_systemd__is_told_ready_how_it_goes_and_stopping);
+    tcase_add_test(tcase, test_systemd__is_told_of_a_reload_and_of_its_end);
     tcase_add_test(tcase, test_systemd__a_daemon_that_is_idle_or_busy_feeds_the_watchdog);
     tcase_add_loop_test(tcase, test_systemd__a_stuck_thread_stops_the_feed, 0, (int)(sizeof stuck / sizeof *stuck));
     tcase_add_loop_test(tcase, test_systemd__with_tls_every_thread_is_asked_as_well, 0, 3);

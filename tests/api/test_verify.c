@@ -99,6 +99,9 @@ static const struct {
     {"UPDATE jobs SET id = randomblob(32)", "jobs", "is done, and there is no plan"},
     {"UPDATE jobs SET state = 'superseded', superseded_by = randomblob(32)", "jobs", "is not there"},
     {"UPDATE jobs SET passes = 'x'", "jobs", "is not JSON"},
+    {"DROP TRIGGER audit_rows_go_oldest_first; DELETE FROM audit WHERE seq = 2", "audit", "row before this one"},
+    {"DROP TRIGGER audit_rows_go_oldest_first; DELETE FROM audit WHERE seq = (SELECT max(seq) FROM audit)", "audit",
+     "row after this one"},
 };
 
 /* Whether a line of the report is that defect. */

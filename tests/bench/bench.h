@@ -44,7 +44,11 @@ struct bench_server {
     uint16_t port;
 };
 
-/* The real daemon on a new database `name` in the bench's directory. */
+/* The line of a request's head that shows the daemon's token. */
+#define BENCH_AUTHORIZATION "Authorization: Bearer bench-token\r\n"
+
+/* The real daemon on a new database `name` in the bench's directory. It asks for its token and counts against limits,
+ * as one does that serves others. */
 void bench_daemon_start(const char *name, struct bench_server *ret);
 
 /* A responder of nothing but libmicrohttpd, one epoll thread, that reads the body and answers always the same. */

@@ -97,8 +97,10 @@ static void compare_snapshot(const struct bench_server *daemon, const char *dige
 {
     char get[512], match[600], etag[128], name[96];
     snprintf(etag, sizeof(etag), "\"%s\"", digest);
-    snprintf(get, sizeof(get), "GET /v1/snapshots/%s HTTP/1.1\r\nHost: localhost\r\n\r\n", digest);
-    snprintf(match, sizeof(match), "GET /v1/snapshots/%s HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: %s\r\n\r\n",
+    snprintf(get, sizeof(get), "GET /v1/snapshots/%s HTTP/1.1\r\nHost: localhost\r\n" BENCH_AUTHORIZATION "\r\n",
+             digest);
+    snprintf(match, sizeof(match),
+             "GET /v1/snapshots/%s HTTP/1.1\r\nHost: localhost\r\n" BENCH_AUTHORIZATION "If-None-Match: %s\r\n\r\n",
              digest, etag);
     struct bench_answer bare = {.status = 200, .type = "application/json", .etag = etag};
     bare.body = bench_ask(daemon->port, get, strlen(get), 200, &bare.n_body, NULL);

@@ -32,7 +32,8 @@ size_t bench_plan_body(uint64_t index, char *into, size_t room)
 static size_t post(const char *body, char *into, size_t room)
 {
     return checked(snprintf(into, room,
-                            "POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                            "POST /v1/plans HTTP/1.1\r\nHost: localhost\r\n" BENCH_AUTHORIZATION
+                            "Content-Type: application/json\r\n"
                             "Content-Length: %zu\r\n\r\n%s",
                             strlen(body), body),
                    room);

@@ -1,6 +1,7 @@
 /* The processes that are measured: the daemon, and a responder that is libmicrohttpd and nothing else. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/digest.h"
 #include "tests/bench/bench.h"
 
 /* A child dies with the bench, however that ends. */
@@ -41,11 +43,26 @@ static uint16_t read_port(int fd, const char *format)
     return (uint16_t)port;
 }
 
+/* A file of one token, with limits that are not reached. */
+static void write_tokens(const char *path)
+{
+    static const char token[] = "bench-token";
+    struct bp_digest hash;
+    char text[BP_DIGEST_TEXT];
+    bp_digest_of(token, sizeof(token) - 1, &hash);
+    bp_digest_format(&hash, text);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || dprintf(fd, "bench read,plan %s rate=1000000/s concurrency=100000\n", text) < 0 || close(fd) < 0)
+        bench_die("%s: %s", path, strerror(errno));
+}
+
 void bench_daemon_start(const char *name, struct bench_server *ret)
 {
     const char *build = getenv("BP_BUILD");
-    char program[512], database[512];
+    char program[512], database[512], tokens[512];
     int out[2];
+    snprintf(tokens, sizeof(tokens), "%s/tokens", bench_directory());
+    write_tokens(tokens);
     snprintf(program, sizeof(program), "%s/blueprintd", build ? build : "build");
     snprintf(database, sizeof(database), "%s/%s", bench_directory(), name);
     pid_t pid = spawn(out);
@@ -53,8 +70,8 @@ void bench_daemon_start(const char *name, struct bench_server *ret)
         dup2(out[1], STDOUT_FILENO);
         close(out[0]);
         close(out[1]);
-        execl(program, program, "--listen", "127.0.0.1:0", "--database", database, "--log-level", "error",
-              (char *)NULL);
+        execl(program, program, "--listen", "127.0.0.1:0", "--database", database, "--log-level", "error", "--tokens",
+              tokens, (char *)NULL);
         fprintf(stderr, "%s: %s\n", program, strerror(errno));
         _exit(127);
     }

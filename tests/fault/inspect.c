@@ -58,6 +58,14 @@ static const struct {
      "SELECT count(*) FROM plan_derivations AS pd JOIN derivations AS d ON d.seq = pd.derivation"
      " WHERE NOT EXISTS (SELECT 1 FROM plan_snapshots WHERE plan = pd.plan AND snapshot = d.source)"
      " OR NOT EXISTS (SELECT 1 FROM plan_snapshots WHERE plan = pd.plan AND snapshot = d.target)"},
+    {"plans without the record of who asked for them",
+     "SELECT count(*) FROM plans AS p WHERE NOT EXISTS (SELECT 1 FROM audit WHERE plan = p.id"
+     " AND action IN ('derive', 'accept'))"},
+    {"jobs and replays without the record of who asked for them",
+     "SELECT (SELECT count(*) FROM jobs AS j WHERE kind = 'plan' AND NOT EXISTS (SELECT 1 FROM audit WHERE plan = j.id"
+     " AND action = 'accept')) + (SELECT count(*) FROM (SELECT plan, count(*) AS n FROM replays GROUP BY plan) AS r"
+     " WHERE r.n > (SELECT count(*) FROM audit WHERE plan = r.plan AND action = 'replay'))"},
+    {"gaps in the audit", "SELECT coalesce(max(seq) - min(seq) + 1 - count(*), 0) FROM audit"},
     {"plans that failed", "SELECT count(*) FROM plans WHERE state = 'failed'"},
     {"derivations without evidence, or with a check that does not hold",
      "SELECT count(*) FROM derivations AS d WHERE NOT EXISTS (SELECT 1 FROM evidence WHERE derivation = d.seq)"

@@ -226,6 +226,11 @@ static const struct {
     {"DELETE FROM replays", "was acknowledged and is not there"},
     {"UPDATE replays SET verdict = 'divergent'", "was acknowledged and is divergent"},
     {"UPDATE jobs SET state = 'queued'", "jobs that are under way"},
+    {"DROP TRIGGER audit_rows_go_oldest_first; DELETE FROM audit WHERE action = 'accept'",
+     "plans without the record of who asked"},
+    {"DROP TRIGGER audit_rows_go_oldest_first; DELETE FROM audit WHERE action = 'replay'",
+     "replays without the record"},
+    {"INSERT INTO audit VALUES (99, 1, 1, 1, 'uid:1', 'unix', 'repeat', NULL)", "gaps in the audit"},
 };
 
 static bool says(const char *text, const char *part)

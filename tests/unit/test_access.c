@@ -246,7 +246,9 @@ static struct bp_origin tcp_origin(const char *address)
 
 static struct bp_origin unix_origin(const struct bp_peer *peer)
 {
-    return (struct bp_origin){.is_unix = true, .has_peer = peer != NULL, .peer = peer ? *peer : alice, .from = "unix"};
+    struct bp_origin origin = {.is_unix = true, .has_peer = peer != NULL, .peer = peer ? *peer : alice, .from = "unix"};
+    snprintf(origin.who, sizeof origin.who, "uid:%u", (unsigned)origin.peer.uid);
+    return origin;
 }
 
 /* A file of two tokens: "reader" has read and the limits given, "boss" everything and none. */

@@ -188,6 +188,44 @@ START_TEST(test_config__what_listens_beyond_loopback_is_protected_or_said_to_be_
 }
 END_TEST
 
+START_TEST(test_config__a_line_longer_than_the_library_reads_is_named)
+{
+    char text[512] = "workers = 1\nsocket-users = 1:read";
+    for (unsigned i = 2; strlen(text) < 12 + 198 - 7; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " %u:read", i + 8);
+    size_t n = strlen(text);
+    memset(text + n, ' ', 12 + 198 - n); /* 198 bytes in the second line */
+    text[12 + 198] = '\0';
+    write_file(text);
+    read_config("--config", file, NULL, NULL, NULL);
+    ck_assert_msg(bp_problems_none(&problems), "%s", problems.n ? problems.at[0].message : "");
+    ck_assert_uint_gt(config.peers.n, 10);
+    size_t rules = config.peers.n;
+    strcat(text, "\nqueue = 9");
+    write_file(text);
+    read_config("--config", file, NULL, NULL, NULL);
+    ck_assert(bp_problems_none(&problems));
+    ck_assert_uint_eq(config.peers.n, rules);
+    text[12 + 198] = ' ';
+    write_file(text);
+    read_config("--config", file, NULL, NULL, NULL);
+    ck_assert_uint_eq(problems.n, 1);
+    expect_problem(0, file, "line 2 is longer than 198 bytes");
+}
+END_TEST
+
+START_TEST(test_config__a_file_with_a_nul_is_refused)
+{
+    static const char text[] = "workers = 1\n\0queue = 0\n";
+    FILE *out = fopen(file, "w");
+    ck_assert_uint_eq(fwrite(text, 1, sizeof text - 1, out), sizeof text - 1);
+    fclose(out);
+    read_config("--config", file, NULL, NULL, NULL);
+    ck_assert_uint_eq(problems.n, 1);
+    expect_problem(0, file, "has a NUL");
+}
+END_TEST
+
 START_TEST(test_config__access_is_read_from_both_sources)
 {
     write_file("socket-users = root:read,plan 12:admin\nsocket-groups=root:read\ntokens = /etc/tokens\n"
@@ -296,6 +334,8 @@ Suite *suite_daemon_config(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, test_config__what_listens_beyond_loopback_is_protected_or_said_to_be_not);
     tcase_add_test(cases, test_config__access_is_read_from_both_sources);
+    tcase_add_test(cases, test_config__a_file_with_a_nul_is_refused);
+    tcase_add_test(cases, test_config__a_line_longer_than_the_library_reads_is_named);
     tcase_add_test(cases, test_config__nothing_given_is_the_documented_default);
     tcase_add_test(cases, test_config__options_take_their_value_either_way);
     tcase_add_test(cases, test_config__command_line_goes_before_the_file);

@@ -35,14 +35,18 @@ static void tear_down(void)
     service_fixture_release(&fixture);
 }
 
+static const struct bp_caller caller = {"token:test", "unix"};
+
 static struct bp_answer *call_create(struct client *client)
 {
+    client->waiter.caller = caller;
     const char *body = request_text(1024, 0);
     return bp_service_plan_create(fixture.service, body, strlen(body), BP_PATIENCE_FULL, &client->waiter);
 }
 
 static struct bp_answer *call_accept(struct client *client)
 {
+    client->waiter.caller = caller;
     const char *body = request_text(2048, 0);
     return bp_service_plan_create(fixture.service, body, strlen(body), BP_PATIENCE_NONE, &client->waiter);
 }
