@@ -7,6 +7,7 @@
 #   make check-long   the tests that take minutes: more cases, every failure of disk and memory, 200 crashes, valgrind, five minutes for each fuzz target
 #   make check-fuzz   every fuzz target for FUZZ_SECONDS (20), with clang's libFuzzer
 #   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
+#   make check-metrics  /metrics by promtool, the Grafana dashboard by a Prometheus that scrapes a daemon
 #   make golden       hold the passes at their new revisions to what they derive now
 #   make bench        measure, beside a baseline of the same run
 #   make docs         render docs/passes and docs/metrics.md from their tables, and what the session of README.md prints
@@ -254,6 +255,11 @@ check-long-built: programs
 	BP_LONG=1 $(BUILD)/tests/property
 	BP_LONG=1 BP_BUILD=$(BUILD) $(BUILD)/tests/api
 	BP_LONG=1 BP_BUILD=$(BUILD) $(BUILD)/tests/fault
+
+# /metrics by promtool, and the Grafana dashboard by a Prometheus that scrapes a daemon.
+.PHONY: check-metrics
+check-metrics: all
+	BUILD=$(BUILD) PYTHON=$(PYTHON) sh tests/metrics/run.sh
 
 check-node: programs $(BUILD)/gen/openapi.json
 	BUILD=$(BUILD) sh tests/node/run.sh

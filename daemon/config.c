@@ -196,6 +196,21 @@ static const char *read_log_level(const char *text, struct bp_daemon_config *con
     return "must be debug, info, warning or error";
 }
 
+static const char *read_disk_reserve(const char *text, struct bp_daemon_config *config)
+{
+    return read_uint(text, 0, 1U << 30, "must be a number of MiB between 0 and 1073741824", &config->disk_reserve);
+}
+
+static const char *read_log_target(const char *text, struct bp_daemon_config *config)
+{
+    for (int i = 0; bp_log_target_names[i]; i++)
+        if (strcmp(bp_log_target_names[i], text) == 0) {
+            config->log_target = (enum bp_log_target)i;
+            return NULL;
+        }
+    return "must be auto, stderr or journal";
+}
+
 static const struct key_row {
     const char *key, *argument, *fallback;
     read_value *read;

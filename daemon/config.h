@@ -47,6 +47,8 @@ struct bp_daemon_config {
     unsigned wal_limit;                                     /* MiB */
     char token_name[BP_TOKEN_NAME];                         /* with BP_ACTION_NEW_TOKEN */
     enum bp_log_level log_level;
+    enum bp_log_target log_target;
+    unsigned disk_reserve; /* MiB */
 };
 
 /* Reads argv and the file it names. What is wrong is added to `problems` as config_invalid, each with the option or

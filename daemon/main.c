@@ -93,6 +93,7 @@ static int start(struct program *program, const struct bp_daemon_config *config,
         .audit_days = config->audit_days,
         .store = program->store,
         .metrics = &program->metrics,
+        .disk_reserve = (uint64_t)config->disk_reserve << 20,
     };
     if (bp_service_start(&service, &program->service, err) || bp_service_recover(program->service, err))
         return -1;
@@ -197,6 +198,7 @@ static int run(int argc, char *const *argv, const struct bp_daemon_config *confi
     sigset_t signals;
     keep_freed_memory();
     bp_log_set_level(config->log_level);
+    bp_log_set_target(config->log_target);
     block_signals(&signals);
     if (start(&program, config, &err)) {
         bp_log_err(BP_LOG_ERROR, "the daemon cannot run", &err);

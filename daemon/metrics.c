@@ -111,11 +111,13 @@ static const char *const codes[BP_LABEL_CODE_N] = {
 static const char *const verdicts[BP_LABEL_VERDICT_N] = {"identical", "divergent"};
 static const char *const caches[BP_LABEL_CACHE_N] = {"bodies", "snapshots"};
 static const char *const results[BP_LABEL_RESULT_N] = {"hit", "miss"};
+static const char *const probes[BP_LABEL_PROBE_N] = {"write", "schema", "disk", "wal", "queue"};
 static const char *const none[BP_LABEL_NONE_N] = {""};
 
 static const char *const *const values_of[BP_LABEL_N] = {
-    [BP_LABEL_NONE] = none,  [BP_LABEL_ROUTE] = routes,     [BP_LABEL_METHOD] = methods, [BP_LABEL_STATUS] = statuses,
-    [BP_LABEL_CODE] = codes, [BP_LABEL_VERDICT] = verdicts, [BP_LABEL_CACHE] = caches,   [BP_LABEL_RESULT] = results,
+    [BP_LABEL_NONE] = none,       [BP_LABEL_ROUTE] = routes,   [BP_LABEL_METHOD] = methods,
+    [BP_LABEL_STATUS] = statuses, [BP_LABEL_CODE] = codes,     [BP_LABEL_VERDICT] = verdicts,
+    [BP_LABEL_CACHE] = caches,    [BP_LABEL_RESULT] = results, [BP_LABEL_PROBE] = probes,
 };
 
 static const char *pass_name(size_t index)

@@ -89,6 +89,7 @@ struct bp_metrics {
 
 enum bp_cache_result { BP_CACHE_HIT, BP_CACHE_MISS };
 enum bp_cache_kind { BP_CACHE_BODIES, BP_CACHE_SNAPSHOTS };
+enum bp_probe { BP_PROBE_WRITE, BP_PROBE_SCHEMA, BP_PROBE_DISK, BP_PROBE_WAL, BP_PROBE_QUEUE, BP_PROBE_N };
 enum bp_replay_verdict { BP_REPLAY_IDENTICAL, BP_REPLAY_DIVERGENT };
 
 /* Indices on the labels ROUTE (of routes.def, then "none"), METHOD and STATUS; on CODE it is enum bp_code, on PASS 0

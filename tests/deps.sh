@@ -1,5 +1,6 @@
 #!/bin/sh
-# deps.sh build|fuzz|long|package|ci|node: installs the Debian packages that are missing, and asks no network when none is.
+# deps.sh build|fuzz|long|package|ci|node|metrics: installs the Debian packages that are missing, and asks no network when
+# none is.
 set -eu
 
 # Each row: a command that succeeds when the need is met, and the package that meets it.
@@ -60,6 +61,12 @@ command -v npm;npm
 test -e /etc/ssl/certs/ca-certificates.crt;ca-certificates
 '
 
+rows_metrics='
+command -v promtool;prometheus
+command -v curl;curl
+test -x /usr/bin/python3;python3
+'
+
 missing_of() {
     printf '%s\n' "$1" | while IFS=';' read -r test package; do
         [ -n "$test" ] || continue
@@ -74,7 +81,8 @@ long) rows=$rows_build$rows_fuzz$rows_long ;;
 package) rows=$rows_build$rows_package ;;
 ci) rows=$rows_build$rows_fuzz$rows_package$rows_ci ;;
 node) rows=$rows_node ;;
-*) echo "usage: deps.sh build|fuzz|long|package|ci|node" >&2; exit 2 ;;
+metrics) rows=$rows_metrics ;;
+*) echo "usage: deps.sh build|fuzz|long|package|ci|node|metrics" >&2; exit 2 ;;
 esac
 
 missing=$(missing_of "$rows")
@@ -82,6 +90,12 @@ missing=$(missing_of "$rows")
 echo "deps: installing $missing"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
+# Tools are wanted here, not services: none is started that a package brings.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"
+    trap 'rm -f "$policy"' EXIT
+fi
 # shellcheck disable=SC2086 # a list of packages
 apt-get install -y -qq --no-install-recommends $missing >/dev/null
 still=$(missing_of "$rows")

@@ -91,10 +91,12 @@ void bp_connection_close(struct bp_connection *connection)
     pthread_mutex_unlock(&all->lock);
 }
 
-/* Under the lock. */
-static void set_deadline(struct bp_connection *connection, unsigned seconds)
+/* Under the lock. Returns the time. */
+static uint64_t set_deadline(struct bp_connection *connection, unsigned seconds)
 {
-    connection->deadline = bp_clock_ns() + (connection->hung_up ? BP_HUNG_UP_SECONDS : seconds) * second;
+    uint64_t now = bp_clock_ns();
+    connection->deadline = now + (connection->hung_up ? BP_HUNG_UP_SECONDS : seconds) * second;
+    return now;
 }
 
 void bp_connection_arriving(struct bp_connection *connection)
@@ -133,7 +135,7 @@ bool bp_connection_begin(struct bp_connection *connection)
     bool may = !all->draining;
     connection->call.waiter = (struct bp_waiter){.wake = on_wake, .caller = connection->grant.caller};
     connection->active = true;
-    set_deadline(connection, BP_DELIVERY_SECONDS);
+    connection->trail.whole_at = set_deadline(connection, BP_DELIVERY_SECONDS);
     all->n_active++;
     pthread_mutex_unlock(&all->lock);
     return may;
@@ -160,6 +162,7 @@ void bp_connection_end(struct bp_connection *connection)
     set_deadline(connection, BP_IDLE_SECONDS);
     pthread_mutex_unlock(&all->lock);
     bp_answer_unref(answer);
+    bp_trail_end(&connection->trail);
     bp_answer_unref(connection->refusal);
     connection->refusal = NULL;
     bp_access_release(all->access, &connection->grant);
@@ -184,7 +187,10 @@ static void set_wait(struct bp_connection *connection)
         seconds = connection->timeout_seconds;
     unsigned wait = preferences->has_wait && preferences->wait < seconds ? preferences->wait : seconds;
     uint64_t now = bp_clock_ns();
-    connection->patience = preferences->respond_async ? now + wait * second : UINT64_MAX;
+    const unsigned patience = connection->call.waiter.patience_seconds;
+    connection->patience = patience                     ? now + patience * second
+                           : preferences->respond_async ? now + wait * second
+                                                        : UINT64_MAX;
     connection->answer_seconds = preferences->respond_async ? seconds : wait;
     connection->wait_seconds = wait;
     connection->deadline = now + connection->answer_seconds * second;
@@ -266,7 +272,7 @@ static void lose_patience(struct bp_connection *connection)
     connection->patience = UINT64_MAX;
     if (!answer)
         return;
-    if (connection->head.preferences.has_wait && !bp_answer_is_standing(answer))
+    if (answer->status == 202 && connection->head.preferences.has_wait)
         snprintf(answer->applied, sizeof answer->applied, "respond-async, wait=%u", connection->wait_seconds);
     connection->answer = answer;
     end_wait(connection);

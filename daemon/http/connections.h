@@ -15,6 +15,7 @@
 #include "daemon/access/access.h"
 #include "daemon/http/call.h"
 #include "daemon/http/head.h"
+#include "daemon/http/trail.h"
 #include "daemon/metrics.h"
 
 /* For the client to take an answer; between requests; for whatever is still under way with a client that hung up. How
@@ -38,10 +39,9 @@ struct bp_connection {
     uint64_t n_read; /* of the body, kept or not */
     struct bp_head head;
     struct bp_answer *refusal; /* decided before the body was read */
-    size_t route, method;      /* as the metrics number them */
-    uint64_t whole_at;         /* CLOCK_MONOTONIC, ns: when the request had arrived as far as it was read */
-    bool started;              /* the handler saw the request */
-    unsigned timeout_seconds;  /* that the client gives the answer; 0: says nothing */
+    struct bp_trail trail;
+    bool started;             /* the handler saw the request */
+    unsigned timeout_seconds; /* that the client gives the answer; 0: says nothing */
     struct bp_origin origin;
     struct bp_grant grant; /* of the request, until it is over */
 
@@ -66,6 +66,7 @@ struct bp_connections {
     int top_fd; /* no open one is above */
     uint32_t next_serial;
     uint64_t body_bytes; /* allocated for bodies; the HTTP thread's */
+    struct bp_ids ids;   /* the HTTP thread's */
     bool draining, stopping;
     int epoll, wake_event;
     atomic_uint_fast64_t turns; /* of the watching thread, a few a second */

@@ -31,6 +31,8 @@ static const struct {
     {"request-timeout", offsetof(struct bp_head, request_timeout), offsetof(struct bp_head, n_request_timeout)},
     {"if-none-match", offsetof(struct bp_head, if_none_match), 0},
     {"authorization", offsetof(struct bp_head, authorization), offsetof(struct bp_head, n_authorization)},
+    {"x-request-id", offsetof(struct bp_head, request_id), offsetof(struct bp_head, n_request_id)},
+    {"traceparent", offsetof(struct bp_head, traceparent), offsetof(struct bp_head, n_traceparent)},
 };
 
 /* A field folded over two lines comes to us with its second line at the end of its name: as it stands nothing is known

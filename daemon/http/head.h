@@ -37,9 +37,10 @@ struct bp_head {
     bool gaps;        /* there is more in the text than its parts */
     const char *next; /* where the next part is to begin in the text; NULL: the parts are copies */
     size_t n;         /* bytes of the head; 0: not known */
-    unsigned n_host, n_content_length, n_transfer_encoding, n_content_encoding, n_request_timeout, n_authorization;
+    unsigned n_host, n_content_length, n_transfer_encoding, n_content_encoding, n_request_timeout, n_authorization,
+        n_request_id, n_traceparent;
     const char *content_length, *transfer_encoding, *expect, *content_type, *content_encoding, *request_timeout,
-        *if_none_match, *authorization;
+        *if_none_match, *authorization, *request_id, *traceparent;
     struct bp_preferences preferences;
 };
 

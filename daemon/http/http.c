@@ -53,11 +53,6 @@ struct bp_http {
 
 /* ---- Answers ---- */
 
-static void response_free(void *response)
-{
-    MHD_destroy_response(response);
-}
-
 static bool add_header(struct MHD_Response *response, const char *name, const char *value)
 {
     return !value || !*value || MHD_add_response_header(response, name, value) == MHD_YES;
@@ -82,11 +77,15 @@ static struct MHD_Response *response_of_file(const struct bp_answer *answer)
     return response;
 }
 
-/* libmicrohttpd's form of the answer; kept with it. NULL when memory runs out. */
-static struct MHD_Response *response_of(const struct bp_http *http, struct bp_answer *answer)
+static void response_free(void *response)
 {
-    if (answer->prepared)
-        return answer->prepared;
+    MHD_destroy_response(response);
+}
+
+/* libmicrohttpd's form of the answer; it borrows the body. NULL when memory runs out. */
+static struct MHD_Response *response_new(const struct bp_http *http, const struct bp_answer *answer,
+                                         const char *request_id, const char *trace)
+{
     char retry_after[16] = "";
     if (answer->retry_after)
         snprintf(retry_after, sizeof retry_after, "%u", answer->retry_after);
@@ -101,33 +100,41 @@ static struct MHD_Response *response_of(const struct bp_http *http, struct bp_an
         !add_header(response, "Preference-Applied", answer->applied) ||
         !add_header(response, "WWW-Authenticate", answer->authenticate) ||
         !add_header(response, "Cache-Control", cache_control(http, answer)) ||
-        !add_header(response, "Connection", answer->close ? "close" : NULL)) {
+        !add_header(response, "Connection", answer->close ? "close" : NULL) ||
+        !add_header(response, "X-Request-Id", request_id) || !add_header(response, "traceresponse", trace)) {
         MHD_destroy_response(response);
         return NULL;
     }
-    answer->prepared = response;
-    answer->prepared_free = response_free;
     return response;
 }
 
-static void count(struct bp_metrics *metrics, const struct bp_connection *connection, const struct bp_answer *answer)
+/* The same for everybody: an answer that caches may keep does not say whose it was first. */
+static struct MHD_Response *response_shared(const struct bp_http *http, struct bp_answer *answer)
 {
-    bp_metrics_count_by(metrics, BP_COUNTERS_HTTP_REQUESTS, connection->route, connection->method,
-                        bp_metrics_status(answer->status));
-    bp_metrics_observe(metrics, BP_HISTOGRAM_HTTP_SECONDS, connection->route, bp_clock_ns() - connection->whole_at);
-    if (answer->code)
-        bp_metrics_count_by(metrics, BP_COUNTERS_PROBLEMS, answer->code, 0, 0);
+    if (!answer->prepared) {
+        answer->prepared = response_new(http, answer, NULL, NULL);
+        answer->prepared_free = response_free;
+    }
+    return answer->prepared;
 }
 
 /* The connection keeps the answer until the request is over. */
 static enum MHD_Result deliver(struct bp_http *http, struct bp_connection *connection, struct bp_answer *answer)
 {
     connection->answer = answer;
-    struct MHD_Response *response = response_of(http, answer);
+    const struct bp_trail *trail = &connection->trail;
+    const bool is_shared = answer->immutable && !trail->is_given;
+    char trace[BP_TRACEPARENT_LENGTH + 1];
+    bp_trail_response(trail, trace);
+    struct MHD_Response *response =
+        is_shared ? response_shared(http, answer) : response_new(http, answer, trail->ids.request_id, trace);
     if (!response)
         return MHD_NO;
-    count(http->metrics, connection, answer);
-    return MHD_queue_response(connection->handle, (unsigned)answer->status, response);
+    bp_trail_answered(&connection->trail, answer, http->metrics);
+    enum MHD_Result result = MHD_queue_response(connection->handle, (unsigned)answer->status, response);
+    if (!is_shared)
+        MHD_destroy_response(response);
+    return result;
 }
 
 /* ---- A request arrives ---- */
@@ -162,8 +169,8 @@ static int admit(struct bp_http *http, struct bp_connection *connection, const c
                  struct bp_refusal *ret_refusal, struct bp_err *err)
 {
     const char *authorization = connection->head.authorization;
-    if (bp_route_find(&connection->call, method, &connection->route, ret_allow, err) == 0) {
-        enum bp_scope scope = bp_routes[connection->route].scope;
+    if (bp_route_find(&connection->call, method, &connection->trail.route, ret_allow, err) == 0) {
+        enum bp_scope scope = bp_routes[connection->trail.route].scope;
         return scope == BP_SCOPE_NONE ? 0
                                       : bp_access_admit(http->access, &connection->origin, authorization, scope,
                                                         bp_clock_ns(), &connection->grant, ret_refusal, err);
@@ -206,11 +213,12 @@ static enum MHD_Result arrive(struct bp_http *http, struct bp_connection *connec
                               const char *version)
 {
     connection->started = true;
-    connection->route = bp_routes_n;
-    connection->method = bp_metrics_method(method);
-    connection->whole_at = bp_clock_ns();
+    connection->trail.route = bp_routes_n;
+    connection->trail.method = bp_metrics_method(method);
     connection->call = (struct bp_call){.service = http->service, .connections = &http->connections};
     read_head(http, connection, method, version);
+    bp_trail_name(&connection->trail, &connection->head, &http->connections.ids);
+    bp_log_about(&connection->trail.ids);
     if (judge(http, connection, method, version))
         return MHD_YES;
     bp_connection_begin(connection);
@@ -262,7 +270,7 @@ static void resume(void *handle)
 static struct bp_answer *run_route(struct bp_connection *connection)
 {
     struct bp_call *call = &connection->call;
-    const struct bp_route *route = &bp_routes[connection->route];
+    const struct bp_route *route = &bp_routes[connection->trail.route];
     if (route->scope == BP_SCOPE_ADMIN && strcmp(route->method, "GET") != 0)
         bp_service_audit_call(call->service, &call->waiter.caller, route->name);
     call->body = connection->body.data ? connection->body.data : "";
@@ -278,7 +286,6 @@ static enum MHD_Result run(struct bp_http *http, struct bp_connection *connectio
 {
     struct bp_answer *answer = connection->refusal;
     bool may = bp_connection_begin(connection);
-    connection->whole_at = bp_clock_ns();
     connection->refusal = NULL;
     if (!may) {
         bp_answer_unref(answer);
@@ -302,16 +309,20 @@ static enum MHD_Result handle_request(struct bp_http *http, struct bp_connection
 {
     if (!connection || !connection->target)
         return MHD_NO;
-    if (!connection->started)
-        return arrive(http, connection, method, version);
-    if (*n_bytes) {
-        enum MHD_Result result = take_body(connection, bytes, *n_bytes);
+    enum MHD_Result result;
+    if (!connection->started) {
+        result = arrive(http, connection, method, version);
+    } else if (*n_bytes) {
+        result = take_body(connection, bytes, *n_bytes);
         *n_bytes = 0;
-        return result;
+    } else if (!connection->active) {
+        bp_log_about(&connection->trail.ids);
+        result = run(http, connection);
+    } else {
+        result = connection->gone ? MHD_NO : deliver(http, connection, connection->answer);
     }
-    if (!connection->active)
-        return run(http, connection);
-    return connection->gone ? MHD_NO : deliver(http, connection, connection->answer);
+    bp_log_about(NULL);
+    return result;
 }
 
 static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, const char *url, const char *method,
@@ -346,6 +357,8 @@ static void *on_target(void *data, const char *target, struct MHD_Connection *ha
         bp_connection_end(connection); /* of a request that ended before the handler saw it */
     connection->received = target;
     connection->target = strdup(target);
+    if (bp_log_wants(BP_LOG_DEBUG))
+        connection->trail.target = strndup(target, BP_LOG_VALUE_MAX);
     bp_connection_arriving(connection);
     pthread_mutex_unlock(&http->turn);
     return connection;
@@ -355,11 +368,13 @@ static void on_completed(void *data, struct MHD_Connection *handle, void **conte
                          enum MHD_RequestTerminationCode reason)
 {
     struct bp_http *http = data;
+    struct bp_connection *connection = *context;
     (void)handle;
-    (void)reason;
     pthread_mutex_lock(&http->turn);
-    if (*context)
-        bp_connection_end(*context);
+    if (connection) {
+        connection->trail.sent = reason == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+        bp_connection_end(connection);
+    }
     *context = NULL;
     pthread_mutex_unlock(&http->turn);
 }
@@ -594,6 +609,7 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
     http->connections.resume = resume;
     http->connections.accepted = on_unix_client;
     http->connections.accepted_data = http;
+    bp_ids_init(&http->connections.ids);
     http->connections.unix_listener = options->unix_listener;
     if ((options->tcp_listener < 0 && listen_tcp(http, options, err)) ||
         (options->unix_listener < 0 && *options->socket && listen_unix(http, options->socket, err)) ||

@@ -16,7 +16,7 @@ struct bp_answer *bp_route_healthz(struct bp_call *call)
 struct bp_answer *bp_route_readyz(struct bp_call *call)
 {
     struct bp_answer *refusal = bp_call_no_query(call);
-    return refusal ? refusal : bp_service_ready(call->service);
+    return refusal ? refusal : bp_service_ready(call->service, &call->waiter);
 }
 
 struct bp_answer *bp_route_metrics(struct bp_call *call)

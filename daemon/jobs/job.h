@@ -10,6 +10,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "daemon/log.h"
+
 enum bp_job_state {
     BP_JOB_QUEUED,
     BP_JOB_RUNNING,
@@ -32,6 +34,7 @@ struct bp_job {
     /* Of one that is left in a closed queue, when it is not freed otherwise. */
     void (*discard)(struct bp_job *job);
     atomic_int state;               /* of enum bp_job_state */
+    struct bp_log_context about;    /* the request it is done for; its owner fills it in */
     struct bp_job *next, *previous; /* the queue's */
     bool in_queue;                  /* the queue's */
 };

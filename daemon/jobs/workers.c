@@ -11,9 +11,12 @@ static void *worker_main(void *data)
     struct bp_job *job;
     pthread_setname_np(pthread_self(), "bp-worker");
     while ((job = bp_job_queue_pop(worker->pool->queue, &worker->asked)) != NULL) {
+        const struct bp_log_context about = job->about; /* the job may be gone before its last line */
         atomic_fetch_add(&worker->pool->n_busy, 1);
         bp_worker_progress(worker);
+        bp_log_about(&about);
         job->run(job, worker);
+        bp_log_about(NULL);
         atomic_store(&worker->since, 0);
         atomic_fetch_sub(&worker->pool->n_busy, 1);
     }

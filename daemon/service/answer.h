@@ -1,7 +1,8 @@
 /* What a request is answered with: status, body, and the few headers the API knows.
  *
  * An answer is written by one thread, then shared read-only and counted: the same one may be on its way to many
- * clients and kept for the next. `prepared` is the HTTP layer's form of it, made once and given back with it.
+ * clients and kept for the next. `prepared` is the HTTP layer's form of it, where that is made once and given back with
+ * it.
  * Any thread may take and give references.
  */
 #ifndef BP_SERVICE_ANSWER_H
@@ -76,6 +77,7 @@ struct bp_problem_extra {
     size_t n_candidates;
     const char *family; /* of a model that was counted and refused */
     bp_u128 parameters;
+    const char *probes;     /* a JSON object: what came of each, for who asked whether we are ready */
     const char *allow;      /* methods, for method_not_allowed */
     enum bp_code when_many; /* top-level code of several errors; BP_OK: invalid_request */
 };

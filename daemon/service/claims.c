@@ -31,6 +31,7 @@ struct bp_claim *bp_claim_new(struct bp_service *service, const struct bp_digest
         return NULL;
     }
     claim->service = service;
+    bp_log_current(&claim->job.about);
     claim->id = *id;
     claim->request = *request;
     claim->arena = *arena;

@@ -62,6 +62,7 @@ struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_er
     copy->job.lane = BP_LANE_REST;
     copy->job.run = run_errand;
     copy->job.discard = discard;
+    bp_log_current(&copy->job.about);
     copy->service = service;
     copy->waiter = waiter;
     waiter->errand = copy;

@@ -28,12 +28,25 @@ struct bp_backup {
     bool has_thread; /* the HTTP thread's */
 };
 
+/* Whether the store writes. */
+struct bp_readiness {
+    pthread_mutex_t lock;
+    struct bp_store_unit unit; /* the writer's while in flight */
+    bool in_flight;
+    uint64_t began_at, ended_at; /* the last write, CLOCK_MONOTONIC, ns; 0: never */
+    struct bp_err err;           /* that it ended with */
+    bool schema_differs;
+    struct bp_waiter *first; /* who waits for it */
+};
+
 struct bp_service {
     struct bp_store *store;
     struct bp_metrics *metrics;
     struct bp_job_queue queue;
     struct bp_workers workers;
     struct bp_claims claims;
+    struct bp_readiness readiness;
+    uint64_t disk_reserve;
     struct bp_cache bodies;    /* digest of a raw body: the 200 of its committed plan */
     struct bp_cache snapshots; /* digest: the canonical bytes, checked */
     struct bp_backup backup;
@@ -50,6 +63,15 @@ struct bp_service {
     } seen[2];
     uint64_t version, looked_at;
 };
+
+/* ---- ready.c ---- */
+
+bool bp_readiness_leave(struct bp_service *service, struct bp_waiter *waiter);
+
+/* The answer for who waited too long; NULL when it is just being woken or waits for something else. */
+struct bp_answer *bp_readiness_lose_patience(struct bp_service *service, struct bp_waiter *waiter);
+
+/* ---- service.c ---- */
 
 /* Microseconds since 1970, as the store counts. */
 int64_t bp_now_us(void);
@@ -185,6 +207,9 @@ void bp_backup_release(struct bp_service *service);
 /* An id for what has no content of its own to be named after: the digest of the canonical array [of, time in
  * microseconds, running number]. */
 int bp_service_name(struct bp_service *service, const char *of, int64_t at, struct bp_digest *ret, struct bp_err *err);
+
+/* Logs an error of the work for a job, on another thread than its worker's. */
+void bp_service_log_err(const struct bp_job *job, const char *message, const struct bp_err *err);
 
 /* The body that was written, or the problem: `err` when it is set already, else what the writer finds. */
 struct bp_answer *bp_service_written(struct bp_writer *writer, int status, struct bp_err *err);

@@ -162,7 +162,7 @@ struct bp_answer *bp_service_lose_patience(struct bp_service *service, struct bp
 {
     struct bp_claim_view view;
     if (!bp_claims_settle(&service->claims, waiter, &view))
-        return NULL;
+        return bp_readiness_lose_patience(service, waiter);
     struct bp_answer *answer = bp_plan_accepted(&view, waiter->model_extra);
     free(waiter->model_extra);
     waiter->model_extra = NULL;

@@ -259,6 +259,15 @@ static int fill_plan(struct bp_claim *claim, struct bp_store_packer *packer, str
     return fill_outcome_text(claim, err);
 }
 
+static void log_plan(const struct bp_claim *claim)
+{
+    char id[BP_DIGEST_TEXT];
+    bp_digest_format(&claim->id, id);
+    bp_log(BP_LOG_DEBUG, "plan derived",
+           BP_LOG_FIELDS(BP_LOG_TEXT("plan", id),
+                         BP_LOG_TEXT("state", bp_store_plan_state_names[claim->result->plan.state])));
+}
+
 static int derive(struct bp_claim *claim, struct bp_worker *worker, struct bp_err *err)
 {
     const struct bp_service_worker *memory = worker->memory;
@@ -299,7 +308,7 @@ static void plan_stored(struct bp_store_unit *unit, const struct bp_err *err)
                        bp_clock_ns() - result->handed_over);
     bp_job_move(&claim->job, err ? BP_JOB_FAILED : BP_JOB_DONE);
     if (err) {
-        bp_log_err(BP_LOG_ERROR, "a plan could not be stored", err);
+        bp_service_log_err(&claim->job, "a plan could not be stored", err);
         bp_plan_give_up(claim, err);
         return;
     }
@@ -396,7 +405,7 @@ static void attempt_stored(struct bp_store_unit *unit, const struct bp_err *err)
 {
     struct bp_claim *claim = unit->data;
     if (err) {
-        bp_log_err(BP_LOG_ERROR, "an attempt could not be counted", err);
+        bp_service_log_err(&claim->job, "an attempt could not be counted", err);
         bp_plan_give_up(claim, err);
         return;
     }
@@ -429,6 +438,8 @@ static void run_plan(struct bp_job *job, struct bp_worker *worker)
         bp_claims_discard(&claim->service->claims, claim);
     } else {
         count_outcome(claim->service->metrics, claim->result->plan.state);
+        if (bp_log_wants(BP_LOG_DEBUG))
+            log_plan(claim);
         submit(claim);
     }
 }
@@ -466,7 +477,7 @@ static void job_accepted(struct bp_store_unit *unit, const struct bp_err *err)
 {
     struct bp_claim *claim = unit->data;
     if (err) {
-        bp_log_err(BP_LOG_ERROR, "a job could not be accepted", err);
+        bp_service_log_err(&claim->job, "a job could not be accepted", err);
         bp_plan_give_up(claim, err);
         return;
     }

@@ -1,5 +1,6 @@
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/canon.h"
 #include "daemon/service/answer.h"
@@ -62,6 +63,10 @@ static void write_extra(struct bp_writer *writer, const struct bp_problem_extra 
         for (size_t i = 0; i < extra->n_candidates; i++)
             bp_writer_digest(writer, &extra->candidates[i]);
         bp_writer_end(writer);
+    }
+    if (extra->probes) {
+        bp_writer_key(writer, "probes");
+        bp_writer_raw(writer, extra->probes, strlen(extra->probes));
     }
     if (extra->family) {
         bp_writer_key(writer, "model");

@@ -163,7 +163,7 @@ static void replay_stored(struct bp_store_unit *unit, const struct bp_err *err)
     if (err && plan_is_gone(errand, err, &gone))
         err = &gone;
     else if (err)
-        bp_log_err(BP_LOG_ERROR, "a replay could not be stored", err);
+        bp_service_log_err(&errand->job, "a replay could not be stored", err);
     else
         bp_audit_log(unit->audit, unit->n_audit);
     bp_errand_finish(errand, err ? bp_problem_of(err, NULL) : replay_created(&errand->replay));

@@ -65,6 +65,7 @@ void bp_service_free(struct bp_service *service)
     if (service->files[1])
         bp_backup_release(service);
     pthread_mutex_destroy(&service->audit.lock);
+    pthread_mutex_destroy(&service->readiness.lock);
     free(service->files[0]);
     free(service->files[1]);
     free(service);
@@ -77,6 +78,7 @@ int bp_service_start(const struct bp_service_options *options, struct bp_service
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the service");
     service->store = options->store;
     service->metrics = options->metrics;
+    service->disk_reserve = options->disk_reserve;
     service->version = 1;
     service->audit_days = options->audit_days;
     pthread_mutex_init(&service->audit.lock, NULL);
@@ -90,6 +92,7 @@ int bp_service_start(const struct bp_service_options *options, struct bp_service
         return -1;
     }
     bp_claims_init(&service->claims);
+    pthread_mutex_init(&service->readiness.lock, NULL);
     bp_job_queue_init(&service->queue, options->queue);
     if (name_files(service, options->database, err)) {
         bp_service_free(service);
@@ -129,7 +132,7 @@ bool bp_service_leave(struct bp_service *service, struct bp_waiter *waiter)
     if (cancelled)
         bp_metrics_count(service->metrics, BP_COUNTER_PLANS_CANCELLED);
     if (!left)
-        left = bp_errand_leave(service, waiter);
+        left = bp_errand_leave(service, waiter) || bp_readiness_leave(service, waiter);
     if (left) {
         free(waiter->model_extra);
         waiter->model_extra = NULL;
@@ -151,6 +154,13 @@ int bp_service_name(struct bp_service *service, const char *of, int64_t at, stru
         bp_digest_of(text.data, text.len, ret);
     bp_buf_release(&text);
     return failed;
+}
+
+void bp_service_log_err(const struct bp_job *job, const char *message, const struct bp_err *err)
+{
+    bp_log_about(&job->about);
+    bp_log_err(BP_LOG_ERROR, message, err);
+    bp_log_about(NULL);
 }
 
 /* ---- Bodies ---- */
@@ -229,18 +239,6 @@ static void on_checkpoint(void *data, uint64_t nanoseconds)
 struct bp_store_observer bp_service_store_observer(struct bp_metrics *metrics)
 {
     return (struct bp_store_observer){.committed = on_commit, .checkpointed = on_checkpoint, .data = metrics};
-}
-
-struct bp_answer *bp_service_ready(struct bp_service *service)
-{
-    static const char body[] = "{\"status\":\"ready\"}";
-    struct bp_err err = {0};
-    if (bp_store_ready(service->store, &err))
-        return bp_problem_of(&err, NULL);
-    if (bp_job_queue_is_full(&service->queue, BP_LANE_PLANS))
-        return bp_service_come_again(service, BP_LANE_PLANS,
-                                     bp_problem_say(BP_E_queue_full, "", "no more plans can wait"));
-    return bp_answer_static(200, BP_MEDIA_JSON, body, sizeof body - 1);
 }
 
 void bp_service_ask(struct bp_service *service)

@@ -4,8 +4,8 @@
  * then waiter->wake brings the answer, once, from a worker or the store's writer, unless bp_service_leave came first.
  * Called from the HTTP thread but for start, drain and stop, and bp_service_leave, which any thread may call.
  *
- * Locks, in the order in which they nest: the HTTP layer's connections, the service, the queue; a cache's. No lock is
- * held while a waiter is woken.
+ * Locks, in the order in which they nest: the HTTP layer's connections, the service, the queue; a cache's; the
+ * readiness's. No lock is held while a waiter is woken.
  */
 #ifndef BP_SERVICE_SERVICE_H
 #define BP_SERVICE_SERVICE_H
@@ -22,6 +22,7 @@ struct bp_service_options {
     unsigned audit_days; /* that the audit is kept; 0: for ever */
     struct bp_store *store;
     struct bp_metrics *metrics;
+    uint64_t disk_reserve; /* bytes to be free where the database is, for the daemon to be ready */
 };
 
 /* Starts the workers. */
@@ -142,8 +143,9 @@ struct bp_answer *bp_service_model_get(const char *name);
 
 /* ---- How it is ---- */
 
-/* 200 when new work would be taken now, else the problem that stands in its way. */
-struct bp_answer *bp_service_ready(struct bp_service *service);
+/* 200 when new work would be taken now, else the problems that stand in its way; either names every probe. The store
+ * writes for it, at most once a second, and else what came of the last write counts. */
+struct bp_answer *bp_service_ready(struct bp_service *service, struct bp_waiter *waiter);
 
 /* What the store tells of its commits and checkpoints goes into the metrics. */
 struct bp_store_observer bp_service_store_observer(struct bp_metrics *metrics);

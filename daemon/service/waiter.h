@@ -23,10 +23,12 @@ struct bp_waiter {
     struct bp_errand *errand;
     struct bp_waiter *next;
     bool is_claimant;
-    bool wants_acceptance; /* answered once the job is on disk; under the claims' lock while it waits */
-    bool has_body;         /* `body` is set: the answer may be kept for it */
-    struct bp_digest body; /* of the raw body */
-    char *model_extra;     /* JSON members of the answer's `model`; owned; or NULL */
+    bool asks_ready;           /* under the lock of the readiness while it waits */
+    unsigned patience_seconds; /* after which bp_service_lose_patience is to be asked; 0: as the client says */
+    bool wants_acceptance;     /* answered once the job is on disk; under the claims' lock while it waits */
+    bool has_body;             /* `body` is set: the answer may be kept for it */
+    struct bp_digest body;     /* of the raw body */
+    char *model_extra;         /* JSON members of the answer's `model`; owned; or NULL */
 };
 
 #endif

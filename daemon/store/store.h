@@ -292,6 +292,7 @@ struct bp_store_audit {
  * must live, unchanged, until `done` ran.
  *
  * accept: a job of this id that is queued or running is left alone (`existed`); one that ended is accepted anew.
+ * probe:  nothing but a real write: the schema's version once more, unless the file's is another (`schema_differs`).
  * plan:   a plan of this id that is committed or rejected is left alone (`existed`); a failed one is replaced.
  *         Snapshots and derivations that are stored already are shared. */
 struct bp_store_unit {
@@ -312,7 +313,8 @@ struct bp_store_unit {
      * submit and read. */
     void (*done)(struct bp_store_unit *unit, const struct bp_err *err);
     void *data; /* the caller's */
-    bool existed;
+    bool probe;
+    bool existed, schema_differs;
     unsigned audit_forgotten;   /* how many rows went, at most BP_STORE_AUDIT_FORGET_MAX */
     struct bp_store_unit *next; /* the store's */
 };

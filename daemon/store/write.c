@@ -1,5 +1,6 @@
 /* From records to rows, inside the writer's transaction. Functions return SQLite's code: what it means for the group
  * is the writer's to decide. */
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/store/internal.h"
@@ -308,10 +309,26 @@ static int forget_audit(struct bp_db *db, int64_t before, unsigned *ret_forgotte
     return rc;
 }
 
+/* Setting the version writes its page, whether it changes or not. */
+static int probe(struct bp_db *db, bool *ret_differs)
+{
+    char write[64];
+    int64_t version = 0;
+    if (bp_db_int(db, "PRAGMA user_version", &version, NULL))
+        return sqlite3_extended_errcode(db->handle);
+    *ret_differs = version != bp_store_schema_known();
+    if (*ret_differs)
+        return SQLITE_OK;
+    snprintf(write, sizeof write, "PRAGMA user_version = %u", bp_store_schema_known());
+    return sqlite3_exec(db->handle, write, NULL, NULL, NULL);
+}
+
 int bp_store_write_unit(struct bp_db *db, struct bp_store_unit *unit, struct bp_store_counts *counts)
 {
     int rc = SQLITE_OK;
-    unit->existed = false;
+    unit->existed = unit->schema_differs = false;
+    if (unit->probe)
+        rc = probe(db, &unit->schema_differs);
     if (unit->accept)
         rc = accept_job(db, unit->accept, counts, &unit->existed);
     if (rc == SQLITE_OK && unit->plan)

@@ -293,10 +293,12 @@ static void step_next(void)
         rig.totals->acknowledged++;
     } else {
         RIG_ASSERT(client.answer->status == 503, "a failed store answers %d", client.answer->status);
-        struct bp_answer *readiness = bp_service_ready(rig.fixture.service);
-        ck_assert_int_eq(readiness->status, 503);
-        ck_assert_str_eq(member(readiness, "/code"), "storage_failed");
-        bp_answer_unref(readiness);
+        struct client readiness;
+        client_ask_ready(&rig.fixture, &readiness);
+        client_wait(&readiness);
+        ck_assert_int_eq(readiness.answer->status, 503);
+        ck_assert_str_eq(member(readiness.answer, "/code"), "storage_failed");
+        client_done(&readiness);
         rig.totals->failed_stores++;
         rig.totals->unavailable++;
     }

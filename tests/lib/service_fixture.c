@@ -10,6 +10,7 @@
 void service_fixture_start(struct service_fixture *fixture, unsigned queue)
 {
     struct bp_err err = {0};
+    fixture->store.observer = bp_service_store_observer(&fixture->metrics);
     store_fixture_open(&fixture->store);
     const struct bp_service_options options = {.database = fixture->store.path,
                                                .workers = 1,
@@ -116,6 +117,12 @@ void client_post_patiently(struct service_fixture *fixture, struct client *clien
     client_begin(client);
     client_take(client,
                 bp_service_plan_create(fixture->service, body, strlen(body), BP_PATIENCE_SOME, &client->waiter));
+}
+
+void client_ask_ready(struct service_fixture *fixture, struct client *client)
+{
+    client_begin(client);
+    client_take(client, bp_service_ready(fixture->service, &client->waiter));
 }
 
 void client_wait(struct client *client)

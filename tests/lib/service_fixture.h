@@ -40,6 +40,7 @@ struct client {
 };
 void client_post(struct service_fixture *fixture, struct client *client, const char *body, bool async);
 void client_post_patiently(struct service_fixture *fixture, struct client *client, const char *body);
+void client_ask_ready(struct service_fixture *fixture, struct client *client);
 /* Takes what another call gave; waits when that is NULL. */
 void client_begin(struct client *client);
 void client_take(struct client *client, struct bp_answer *answer);

@@ -19,7 +19,8 @@ void store_fixture_init(struct store_fixture *fixture)
 void store_fixture_open(struct store_fixture *fixture)
 {
     struct bp_err err = {0};
-    struct bp_store_options options = {.path = fixture->path};
+    struct bp_store_options options = {
+        .path = fixture->path, .wal_limit = fixture->wal_limit, .observer = fixture->observer};
     ck_assert_msg(bp_store_open(&options, &fixture->store, &err) == 0, "%s", err.message);
 }
 

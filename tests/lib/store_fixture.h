@@ -8,6 +8,8 @@
 
 struct store_fixture {
     char directory[256], path[300];
+    uint64_t wal_limit;                /* of the next opening; 0: the default */
+    struct bp_store_observer observer; /* of the next opening */
     struct bp_store *store;
     struct bp_arena arena;
 };

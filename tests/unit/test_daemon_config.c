@@ -75,6 +75,8 @@ START_TEST(test_config__nothing_given_is_the_documented_default)
     ck_assert_uint_eq(config.answer_timeout, 60);
     ck_assert_uint_eq(config.stop_timeout, 30);
     ck_assert_int_eq(config.log_level, BP_LOG_INFO);
+    ck_assert_int_eq(config.log_target, BP_LOG_AUTO);
+    ck_assert_uint_eq(config.disk_reserve, 64);
 }
 END_TEST
 
@@ -153,6 +155,9 @@ START_TEST(test_config__values_that_are_none_are_refused)
         {"--stop-timeout", "15s", "between"},
         {"--wal-limit", "15", "between"},
         {"--log-level", "INFO", "debug"},
+        {"--disk-reserve", "-1", "MiB between 0 and 1073741824"},
+        {"--disk-reserve", "1073741825", "MiB between 0 and 1073741824"},
+        {"--log-target", "syslog", "auto, stderr or journal"},
         {"--database", "", "path"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

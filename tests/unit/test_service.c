@@ -175,9 +175,13 @@ START_TEST(test_plan__a_full_queue_refuses_and_forgets)
     ck_assert_str_eq(answer_text(clients[QUEUE].answer, "code"), "queue_full");
     ck_assert_uint_gt(clients[QUEUE].answer->retry_after, 0);
     ck_assert_uint_eq(bp_claims_count(&fixture.service->claims), QUEUE);
-    struct bp_answer *ready = bp_service_ready(fixture.service);
-    ck_assert_int_eq(ready->status, 503);
-    bp_answer_unref(ready);
+    struct client ready;
+    client_ask_ready(&fixture, &ready);
+    client_wait(&ready);
+    ck_assert_int_eq(ready.answer->status, 503);
+    ck_assert_str_eq(answer_text(ready.answer, "code"), "queue_full");
+    ck_assert_uint_gt(ready.answer->retry_after, 0);
+    client_done(&ready);
     service_fixture_unblock(&fixture);
     for (unsigned i = 0; i <= QUEUE; i++) {
         client_wait(&clients[i]);
