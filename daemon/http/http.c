@@ -122,6 +122,8 @@ static struct MHD_Response *response_shared(const struct bp_http *http, struct b
 static enum MHD_Result deliver(struct bp_http *http, struct bp_connection *connection, struct bp_answer *answer)
 {
     connection->answer = answer;
+    if (answer->has_file)
+        bp_connection_take_long(connection, answer->n);
     const struct bp_trail *trail = &connection->trail;
     const bool is_shared = answer->immutable && !trail->is_given;
     char trace[BP_TRACEPARENT_LENGTH + 1];
