@@ -244,7 +244,7 @@ static void run_chore(struct bp_job *job, struct bp_worker *worker)
     struct bp_err err = {0};
     (void)worker;
     chore->collects = false;
-    if (chore->kind->slice(chore, &err) < 0)
+    if (bp_store_ready(chore->service->store, &err) < 0 || chore->kind->slice(chore, &err) < 0)
         leave_on_disk(chore, &err);
     else if (chore->collects || chore->ended || chore->n_divergences > BP_CHORE_DIVERGENCES_MAX / 2 ||
              bp_clock_ns() - chore->committed_at > commit_ns)
