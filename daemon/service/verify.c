@@ -23,6 +23,8 @@ struct look {
     struct bp_fingerprints fingerprints;
     struct bp_ir ir[BP_STAGE_N];
     bool decoded[BP_STAGE_N];
+    struct bp_outcome now; /* what the passes make of the request now */
+    bool has_outcome;
 };
 
 static void tell(const struct look *look, const char *table, const char *format, ...)
@@ -143,6 +145,13 @@ static int decode_stage(struct look *look, size_t i, const struct bp_buf *bytes,
     return end_if_ours(&found, err);
 }
 
+/* Whether the stage comes out again: then its bytes, which were held to the digest, are what this version writes. */
+static bool comes_out(const struct look *look, size_t i)
+{
+    return i < look->now.n_snapshots &&
+           bp_digest_equal(&look->plan.snapshots[i].digest, &look->now.snapshots[i].digest);
+}
+
 /* One that is corrupt was told of already, by its digest. */
 static int check_stage(struct look *look, size_t i, struct bp_err *err)
 {
@@ -152,6 +161,11 @@ static int check_stage(struct look *look, size_t i, struct bp_err *err)
     int result;
     if (strcmp(row->stage, bp_stage_names[i]) != 0) {
         tell(look, "plan_snapshots", "stage %zu is a %s snapshot", i, row->stage);
+        return 0;
+    }
+    if (comes_out(look, i)) {
+        if (strcmp(row->schema, bp_stage_schemas[i]) != 0)
+            tell(look, "snapshots", "stage %zu calls itself something else than its row does", i);
         return 0;
     }
     if (bp_store_snapshot_read(look->verify->store, &row->digest, &bytes, &found) < 0)
@@ -178,6 +192,18 @@ static int check_stages(struct look *look, struct bp_err *err)
     return 0;
 }
 
+/* The facts of the stored stages. False: they are not whole, which was told, or of other schemas. */
+static bool facts_of(const struct look *look, struct bp_facts *ret, struct bp_err *found)
+{
+    if (look->plan.n_snapshots <= BP_STAGE_PORTABLE)
+        return false;
+    if (comes_out(look, BP_STAGE_DISTRIBUTED) && comes_out(look, BP_STAGE_PORTABLE))
+        return bp_plan_facts(&look->now, ret, found) > 0;
+    return look->decoded[BP_STAGE_DISTRIBUTED] && look->decoded[BP_STAGE_PORTABLE] &&
+           bp_facts_of(look->ir[BP_STAGE_DISTRIBUTED].as.distributed, look->ir[BP_STAGE_PORTABLE].as.portable, ret,
+                       found) == 0;
+}
+
 static int check_facts(struct look *look, struct bp_err *err)
 {
     struct bp_facts facts;
@@ -185,14 +211,11 @@ static int check_facts(struct look *look, struct bp_err *err)
     struct bp_buf text = {0};
     struct bp_writer writer = {.out = &text, .any_order = true};
     const struct bp_store_text *stored = &look->plan.facts;
-    if (!look->decoded[BP_STAGE_DISTRIBUTED] || !look->decoded[BP_STAGE_PORTABLE] || !stored->at)
-        return 0;
-    if (bp_facts_of(look->ir[BP_STAGE_DISTRIBUTED].as.distributed, look->ir[BP_STAGE_PORTABLE].as.portable, &facts,
-                    &found) == 0) {
-        bp_facts_write(&writer, &facts);
-        bp_writer_finish(&writer, &found);
-    }
-    if (!found.code && (text.len != stored->n || memcmp(text.data, stored->at, text.len) != 0))
+    if (!stored->at || !facts_of(look, &facts, &found))
+        return end_if_ours(&found, err);
+    bp_facts_write(&writer, &facts);
+    if (bp_writer_finish(&writer, &found) == 0 &&
+        (text.len != stored->n || memcmp(text.data, stored->at, text.len) != 0))
         tell(look, "plans", "the facts are not those of the portable snapshot");
     bp_buf_release(&text);
     return end_if_ours(&found, err);
@@ -252,25 +275,16 @@ static void check_model(const struct look *look, const struct bp_outcome *now)
                      model->evidence[i].check);
 }
 
-static int check_again(struct look *look, struct bp_err *err)
+static void check_again(const struct look *look)
 {
-    struct bp_arena arena = {0};
-    struct bp_outcome outcome;
-    if (bp_pipeline_run(&look->request, NULL, &arena, &outcome, err) < 0) {
-        bp_arena_release(&arena);
-        return -1;
-    }
-    check_model(look, &outcome);
+    check_model(look, &look->now);
     for (size_t i = 0; i < look->plan.n_derivations; i++)
-        for (size_t j = 0; j < outcome.n_derivations; j++) {
+        for (size_t j = 0; j < look->now.n_derivations; j++) {
             const struct bp_store_derivation *stored = &look->plan.derivations[i];
-            const struct bp_pass *pass = outcome.derivations[j].pass;
+            const struct bp_pass *pass = look->now.derivations[j].pass;
             if (strcmp(stored->pass, pass->name) == 0 && stored->revision == pass->revision)
-                check_derivation(look, stored, &outcome.derivations[j]);
+                check_derivation(look, stored, &look->now.derivations[j]);
         }
-    bp_outcome_release(&outcome);
-    bp_arena_release(&arena);
-    return 0;
 }
 
 static int check_plan(struct look *look, struct bp_err *err)
@@ -280,11 +294,15 @@ static int check_plan(struct look *look, struct bp_err *err)
         return -1;
     if (!read)
         return 0;
+    if (bp_pipeline_run(&look->request, NULL, &look->arena, &look->now, err) < 0)
+        return -1;
+    look->has_outcome = true;
     if (bp_request_fingerprints(&look->request, &look->fingerprints, err) < 0 || check_columns(look, err) < 0 ||
         check_id(look, err) < 0 || check_stages(look, err) < 0 || check_facts(look, err) < 0)
         return -1;
     check_bindings(look);
-    return check_again(look, err);
+    check_again(look);
+    return 0;
 }
 
 static int look_at(struct verify *verify, const struct bp_digest *id, struct bp_err *err)
@@ -299,6 +317,8 @@ static int look_at(struct verify *verify, const struct bp_digest *id, struct bp_
         result = bp_fail(err, found.code, "", "%s", found.message);
     else
         result = 0;
+    if (look.has_outcome)
+        bp_outcome_release(&look.now);
     bp_arena_release(&look.arena);
     return result;
 }

@@ -98,7 +98,8 @@ static const char *judge_snapshot(struct bp_query *query, const struct bp_digest
     return bp_digest_equal(&actual, digest) ? NULL : "the stored bytes are not those of the digest";
 }
 
-/* Some of them after `*seq`, which moves on; the statement ends in between, so that the log of a file in use can be cut. */
+/* Some of them after `*seq`, which moves on; the statement ends in between, so that the log of a file in use can be
+ * cut. */
 static int check_some(struct verify *verify, int64_t *seq, struct bp_buf *scratch, bool *ret_found)
 {
     struct bp_query query = bp_query_of(&verify->db, BP_SQL_SNAPSHOTS_AFTER, NULL);
