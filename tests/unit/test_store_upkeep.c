@@ -4,7 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/embedded.h"
 #include "tests/lib/store_fixture.h"
+
+extern const struct bp_embedded bp_migrations[];
 
 static struct store_fixture fixture;
 static const char *const stages[] = {"{\"stage\":\"model\"}", "{\"stage\":\"distributed\"}", "{\"stage\":\"portable\"}",
@@ -375,6 +378,39 @@ START_TEST(test_store_upkeep__jobs_of_operators_go_with_what_they_found)
 }
 END_TEST
 
+/* A database of the first release, with a job that it accepted and one that ended. */
+START_TEST(test_store_upkeep__jobs_of_the_first_schema_are_taken_over)
+{
+    struct bp_store_job job;
+    struct bp_digest id = digest_of_text("old");
+    char text[BP_DIGEST_TEXT], sql[1024];
+    store_fixture_close(&fixture);
+    static const char *const suffixes[] = {"", "-wal", "-shm"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        snprintf(sql, sizeof sql, "%s%s", fixture.path, suffixes[i]);
+        unlink(sql);
+    }
+    ck_assert_str_eq(bp_migrations[0].name, "0001_initial.sql");
+    store_fixture_sql(&fixture, (const char *)bp_migrations[0].bytes);
+    bp_digest_format(&id, text);
+    snprintf(sql, sizeof sql,
+             "PRAGMA user_version = 1; PRAGMA application_id = 1651536484; INSERT INTO jobs VALUES "
+             "(1, x'%s', 'plan', 'running', 1, 10, 11, NULL, '[]', '{\"r\":1}')",
+             text + strlen("sha256:"));
+    store_fixture_sql(&fixture, sql);
+    store_fixture_open(&fixture);
+    ck_assert_int_eq(bp_store_job_read(fixture.store, &id, &fixture.arena, &job, NULL), 0);
+    ck_assert_int_eq(job.state, BP_STORE_JOB_RUNNING);
+    ck_assert_uint_eq(job.attempts, 1);
+    ck_assert_str_eq(job.request.at, "{\"r\":1}");
+    ck_assert_int_eq(job.place.committed_at, 0);
+    ck_assert_int_eq(job.place.seq, 0);
+    struct bp_store_stats stats;
+    bp_store_stats(fixture.store, &stats);
+    ck_assert_uint_eq(stats.jobs_unfinished, 1);
+}
+END_TEST
+
 START_TEST(test_store_upkeep__times_are_read_as_they_are_written)
 {
     static const struct {
@@ -424,6 +460,7 @@ Suite *suite_store_upkeep(void)
         test_store_upkeep__what_a_plan_takes_with_it_is_what_a_dry_run_says,
         test_store_upkeep__another_try_at_a_failed_plan_leaves_nothing_of_the_first,
         test_store_upkeep__jobs_of_operators_go_with_what_they_found,
+        test_store_upkeep__jobs_of_the_first_schema_are_taken_over,
         test_store_upkeep__times_are_read_as_they_are_written,
     };
     Suite *suite = suite_create("store_upkeep");
