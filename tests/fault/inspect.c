@@ -27,9 +27,12 @@ static sqlite3_stmt *prepare(sqlite3 *database, const char *sql)
     return statement;
 }
 
-static unsigned long count(sqlite3 *database, const char *sql)
+/* `since` is the parameter of the statements that have one. */
+static unsigned long count(sqlite3 *database, const char *sql, int64_t since)
 {
     sqlite3_stmt *statement = prepare(database, sql);
+    if (sqlite3_bind_parameter_count(statement) > 0)
+        sqlite3_bind_int64(statement, 1, since);
     ck_assert_msg(sqlite3_step(statement) == SQLITE_ROW, "%s: %s", sql, sqlite3_errmsg(database));
     unsigned long n = (unsigned long)sqlite3_column_int64(statement, 0);
     sqlite3_finalize(statement);
@@ -59,11 +62,13 @@ static const struct {
      " WHERE NOT EXISTS (SELECT 1 FROM plan_snapshots WHERE plan = pd.plan AND snapshot = d.source)"
      " OR NOT EXISTS (SELECT 1 FROM plan_snapshots WHERE plan = pd.plan AND snapshot = d.target)"},
     {"plans without the record of who asked for them",
-     "SELECT count(*) FROM plans AS p WHERE NOT EXISTS (SELECT 1 FROM audit WHERE plan = p.id"
+     "SELECT count(*) FROM plans AS p WHERE created_at >= ?1 AND NOT EXISTS (SELECT 1 FROM audit WHERE plan = p.id"
      " AND action IN ('derive', 'accept'))"},
     {"jobs and replays without the record of who asked for them",
-     "SELECT (SELECT count(*) FROM jobs AS j WHERE kind = 'plan' AND NOT EXISTS (SELECT 1 FROM audit WHERE plan = j.id"
-     " AND action = 'accept')) + (SELECT count(*) FROM (SELECT plan, count(*) AS n FROM replays GROUP BY plan) AS r"
+     "SELECT (SELECT count(*) FROM jobs AS j WHERE kind = 'plan' AND created_at >= ?1 AND NOT EXISTS (SELECT 1 FROM "
+     "audit WHERE plan = j.id"
+     " AND action = 'accept')) + (SELECT count(*) FROM (SELECT plan, count(*) AS n FROM replays WHERE created_at >= ?1 "
+     "GROUP BY plan) AS r"
      " WHERE r.n > (SELECT count(*) FROM audit WHERE plan = r.plan AND action = 'replay'))"},
     {"gaps in the audit", "SELECT coalesce(max(seq) - min(seq) + 1 - count(*), 0) FROM audit"},
     {"plans that failed", "SELECT count(*) FROM plans WHERE state = 'failed'"},
@@ -82,8 +87,9 @@ static const struct {
     {"derivations of no plan",
      "SELECT count(*) FROM derivations WHERE seq NOT IN (SELECT derivation FROM plan_derivations)"},
     {"jobs that are under way, or done without their plan",
-     "SELECT count(*) FROM jobs AS j WHERE state NOT IN ('done', 'failed')"
-     " OR (state = 'done' AND kind = 'plan' AND NOT EXISTS (SELECT 1 FROM plans WHERE id = j.id))"},
+     "SELECT count(*) FROM jobs AS j WHERE state NOT IN ('done', 'failed', 'superseded')"
+     " OR (state <> 'failed' AND kind = 'plan'"
+     " AND NOT EXISTS (SELECT 1 FROM plans WHERE id = coalesce(j.superseded_by, j.id)))"},
 };
 
 static void check_snapshots(sqlite3 *database, struct inspection *inspection)
@@ -126,12 +132,17 @@ static void check_ack(sqlite3_stmt *const statements[2], const struct ack *ack, 
 
 struct inspection inspect(const char *path, const struct ack *acks, size_t n_acks)
 {
+    return inspect_since(path, 0, acks, n_acks);
+}
+
+struct inspection inspect_since(const char *path, int64_t since, const struct ack *acks, size_t n_acks)
+{
     struct inspection inspection = {0};
     sqlite3 *database = NULL;
     ck_assert_int_eq(sqlite3_open_v2(path, &database, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     ck_assert_int_eq(sqlite3_busy_timeout(database, 5000), SQLITE_OK);
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        unsigned long n = count(database, rules[i].sql);
+        unsigned long n = count(database, rules[i].sql, since);
         if (n)
             found(&inspection, "%lu %s", n, rules[i].what);
     }
@@ -144,8 +155,8 @@ struct inspection inspect(const char *path, const struct ack *acks, size_t n_ack
         check_ack(statements, &acks[i], &inspection);
     sqlite3_finalize(statements[0]);
     sqlite3_finalize(statements[1]);
-    inspection.n_plans = count(database, "SELECT count(*) FROM plans");
-    inspection.n_edges = count(database, "SELECT count(*) FROM edges");
+    inspection.n_plans = count(database, "SELECT count(*) FROM plans", 0);
+    inspection.n_edges = count(database, "SELECT count(*) FROM edges", 0);
     ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
     return inspection;
 }

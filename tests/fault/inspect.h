@@ -3,6 +3,7 @@
 #define BP_TESTS_FAULT_INSPECT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "tests/fault/load.h"
 
@@ -16,5 +17,9 @@ struct inspection {
  * was acknowledged is there: plans committed or rejected as they were acknowledged, replays identical. Nothing may be
  * under way. */
 struct inspection inspect(const char *database, const struct ack *acks, size_t n_acks);
+
+/* The same of a database that an older schema was used for until `since`, microseconds since 1970: who asked for what is
+ * recorded from then on. */
+struct inspection inspect_since(const char *database, int64_t since, const struct ack *acks, size_t n_acks);
 
 #endif

@@ -323,7 +323,7 @@ START_TEST(test_disk__a_full_disk_refuses_and_goes_on_when_there_is_room)
     unsigned long number = PLANS;
     if (!mounted)
         return;
-    server_restart(&server, NULL);
+    server_restart(&server, (const char *const[]){"--disk-reserve", "0", NULL});
     for (int i = 0; i < 2; i++) {
         const char *ballast = keep_text("%s/ballast", mounted);
         fill_up(ballast, 64 << 10);

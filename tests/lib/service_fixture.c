@@ -94,7 +94,7 @@ static void on_wake(struct bp_waiter *waiter, struct bp_answer *answer)
 
 void client_begin(struct client *client)
 {
-    *client = (struct client){.waiter.wake = on_wake};
+    *client = (struct client){.waiter = {.wake = on_wake, .caller = {"uid:0", "unix"}}};
     sem_init(&client->woken, 0, 0);
 }
 
