@@ -5,6 +5,7 @@
 #   make check        set up, build, run the tests
 #   make deps         install what the build and the tests need (Debian packages; silent when nothing is missing)
 #   make check-long   the tests that take minutes: more cases, every failure of disk and memory, 200 crashes, valgrind, five minutes for each fuzz target
+#   make check-soak   BP_SOAK_REQUESTS (4000) requests, valid, refused and given up, on one database
 #   make check-fuzz   every fuzz target for FUZZ_SECONDS (20), with clang's libFuzzer
 #   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
 #   make check-metrics  /metrics by promtool, the Grafana dashboard by a Prometheus that scrapes a daemon
@@ -72,7 +73,8 @@ TESTLIB_SRC = $(wildcard tests/lib/*.c tests/reference/*.c)
 UNIT_SRC = $(wildcard tests/unit/*.c)
 PROPERTY_SRC = $(wildcard tests/property/*.c)
 API_SRC = $(wildcard tests/api/*.c tests/http/*.c)
-FAULT_SRC = $(wildcard tests/fault/*.c) tests/api/server.c tests/api/http.c tests/api/expect.c
+FAULT_SRC = $(wildcard tests/fault/*.c) tests/api/server.c tests/api/http.c tests/api/expect.c \
+	tests/http/wire.c
 BENCH_SRC = $(wildcard tests/bench/*.c)
 FUZZ_SRC = $(filter-out tests/fuzz/fuzz_%.c,$(wildcard tests/fuzz/*.c))
 FUZZ_TARGETS = $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -207,6 +209,10 @@ check-faults: all $(BUILD)/tests/fault
 # kill -9 under load, BP_CRASH_ROUNDS times, and within collections, BP_COLLECT_ROUNDS times.
 check-crash: all $(BUILD)/tests/fault
 	BP_BUILD=$(BUILD) $(BUILD)/tests/fault crash collect
+
+# Two hours' worth of requests, BP_SOAK_REQUESTS of them.
+check-soak: all $(BUILD)/tests/fault
+	BP_BUILD=$(BUILD) $(BUILD)/tests/fault soak
 
 # Every fuzz target for FUZZ_SECONDS, two at a time, by clang's libFuzzer with its sanitizers. The build is one of its
 # own; what the runs found interesting stays in build/fuzz/corpus.
@@ -372,7 +378,7 @@ distclean: clean
 	rm -rf config.mk config.log config.status configure autom4te.cache tests/node/node_modules
 
 force:
-.PHONY: all force programs deps check check-unit check-property check-api check-faults check-crash check-fuzz fuzz-deps fuzz-run check-valgrind golden check-arrows check-symbols check-long \
+.PHONY: all force programs deps check check-unit check-property check-api check-faults check-crash check-soak check-fuzz fuzz-deps fuzz-run check-valgrind golden check-arrows check-symbols check-long \
 	check-long-built check-node demo bench bench-built docs check-docs format check-format coverage coverage-run \
 	install uninstall deb completions check-systemd check-man check-completion check-package dist clean distclean
 .DELETE_ON_ERROR:

@@ -35,6 +35,7 @@ rows_long='
 command -v valgrind;valgrind
 '
 rows_ci='
+test -x /usr/sbin/nginx;nginx-light
 command -v clang-format-14;clang-format-14
 command -v autoconf;autoconf
 command -v git;git

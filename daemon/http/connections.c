@@ -303,6 +303,34 @@ static void enforce_deadlines(struct bp_connections *connections)
     pthread_mutex_unlock(&connections->lock);
 }
 
+/* libmicrohttpd takes events from the kernel 128 at a time, and when there were that many asks for more without looking
+ * at them: when there are none it sleeps until something else happens, for as long as its own timeout. It is woken when
+ * it has so many connections and handled nothing since the last look; ever less often while that goes on, for then
+ * nobody may be asking. The listener and its own events may be among the 128.
+ */
+enum { EVENTS_AT_A_TIME = 128, EVENTS_OF_OTHERS = 8, LOOK_MS = 10 };
+
+/* How long until the next look. */
+static int wake_if_stuck(struct bp_connections *connections)
+{
+    pthread_mutex_lock(&connections->lock);
+    bool can_be = connections->n_open + EVENTS_OF_OTHERS >= EVENTS_AT_A_TIME;
+    pthread_mutex_unlock(&connections->lock);
+    uint_fast64_t n_handled = atomic_load_explicit(&connections->n_handled, memory_order_relaxed);
+    uint64_t now = bp_clock_ns();
+    if (!can_be || n_handled != connections->seen_handled) {
+        connections->seen_handled = n_handled;
+        connections->nudge_ms = LOOK_MS;
+    } else if (now >= connections->nudge_at) {
+        connections->nudge(connections->accepted_data);
+        connections->nudge_ms = connections->nudge_ms < TICK_MS / 2 ? 2 * connections->nudge_ms : TICK_MS;
+    } else {
+        return LOOK_MS;
+    }
+    connections->nudge_at = now + connections->nudge_ms * (second / 1000);
+    return can_be ? LOOK_MS : TICK_MS;
+}
+
 static bool is_stopping(struct bp_connections *connections)
 {
     pthread_mutex_lock(&connections->lock);
@@ -315,10 +343,11 @@ static void *watch(void *data)
 {
     struct bp_connections *connections = data;
     uint64_t next_tick = 0;
+    int wait_ms = TICK_MS;
     pthread_setname_np(pthread_self(), "bp-watch");
     while (!is_stopping(connections)) {
         struct epoll_event events[64];
-        int n = epoll_wait(connections->epoll, events, sizeof events / sizeof *events, TICK_MS);
+        int n = epoll_wait(connections->epoll, events, sizeof events / sizeof *events, wait_ms);
         for (int i = 0; i < n; i++)
             if (events[i].data.u64 == mark_listener)
                 on_unix_client(connections);
@@ -329,6 +358,7 @@ static void *watch(void *data)
             next_tick = bp_clock_ns() + TICK_MS * (second / 1000);
         }
         atomic_fetch_add(&connections->turns, 1);
+        wait_ms = wake_if_stuck(connections);
     }
     return NULL;
 }
@@ -385,11 +415,24 @@ static void answer_all_waiters(struct bp_connections *connections)
     }
 }
 
-static void cut_active(struct bp_connections *connections)
+/* Under the lock: those with a request, or all. */
+static void cut(struct bp_connections *connections, bool all)
 {
     for (int fd = 0; fd <= connections->top_fd; fd++)
-        if (connections->by_fd[fd].open && connections->by_fd[fd].active)
+        if (connections->by_fd[fd].open && (all || connections->by_fd[fd].active))
             shutdown(fd, SHUT_RDWR);
+}
+
+/* Under the lock. While there are many the HTTP thread may sleep on what would end it, and the watcher is there yet to
+ * wake it. */
+static void wait_for_none_open(struct bp_connections *connections, uint64_t until)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    while (connections->n_open && bp_clock_ns() < until) {
+        pthread_mutex_unlock(&connections->lock);
+        nanosleep(&moment, NULL);
+        pthread_mutex_lock(&connections->lock);
+    }
 }
 
 void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_ns, uint64_t grace_ns)
@@ -401,7 +444,9 @@ void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_
     if (!wait_for_none(connections, deadline_ns)) {
         answer_all_waiters(connections);
         while (!wait_for_none(connections, bp_clock_ns() + grace_ns))
-            cut_active(connections);
+            cut(connections, false);
     }
+    cut(connections, true);
+    wait_for_none_open(connections, bp_clock_ns() + grace_ns);
     pthread_mutex_unlock(&connections->lock);
 }

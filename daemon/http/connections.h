@@ -11,6 +11,7 @@
 #define BP_HTTP_CONNECTIONS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "daemon/access/access.h"
 #include "daemon/http/call.h"
@@ -76,9 +77,13 @@ struct bp_connections {
     struct bp_service *service;
     struct bp_access *access;
     struct bp_metrics *metrics;
+    atomic_uint_fast64_t n_handled; /* turns of the HTTP thread that handled something, counted by it */
+    uint_fast64_t seen_handled;     /* the watcher's, with when it will wake that thread, and how long that took */
+    uint64_t nudge_at, nudge_ms;
+    void (*nudge)(void *data);            /* wakes that thread */
     void (*resume)(void *handle);         /* of libmicrohttpd; called under the lock */
     void (*accepted)(void *data, int fd); /* a client of the Unix socket */
-    void *accepted_data;
+    void *accepted_data;                  /* and of nudge */
 };
 
 /* Makes the table for descriptors below n_fds. Fill in times, service, access, metrics and callbacks before the start.
@@ -104,8 +109,8 @@ void bp_connection_take_long(struct bp_connection *connection, uint64_t n);
 bool bp_connection_wait(struct bp_connection *connection, void (*suspend)(void *handle));
 
 /* Stops new requests; waits until those under way are over, at most until `deadline_ns`; then answers every waiter with
- * 503 and waits as long again as `grace_ns`, then cuts the connections that still have a request. Returns when none
- * has. */
+ * 503 and waits as long again as `grace_ns`, then cuts the connections that still have a request. When none has it
+ * cuts the others, and returns once they are closed, or after `grace_ns`. */
 void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_ns, uint64_t grace_ns);
 
 #endif

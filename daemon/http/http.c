@@ -333,6 +333,7 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, con
     struct bp_http *http = data;
     (void)handle;
     (void)url;
+    atomic_fetch_add_explicit(&http->connections.n_handled, 1, memory_order_relaxed);
     pthread_mutex_lock(&http->turn);
     enum MHD_Result result = handle_request(http, *context, method, version, bytes, n_bytes);
     pthread_mutex_unlock(&http->turn);
@@ -413,6 +414,25 @@ static void on_unix_client(void *data, int fd)
 static bool connect_pulse(void *data, int fd)
 {
     return add_unix_client(data, fd);
+}
+
+/* One more connection, whose other end is closed, wakes the thread it is given to. */
+static void nudge_one(struct MHD_Daemon *daemon)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))
+        return;
+    close(pair[1]);
+    MHD_add_connection(daemon, pair[0], (struct sockaddr *)&address, sizeof address);
+}
+
+static void nudge(void *data)
+{
+    struct bp_http *http = data;
+    nudge_one(http->daemon);
+    if (http->unix_daemon != http->daemon)
+        nudge_one(http->unix_daemon);
 }
 
 static void on_panic(void *data, const char *file, unsigned line, const char *reason)
@@ -609,6 +629,7 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
     http->connections.receive_seconds = options->receive_seconds;
     http->connections.answer_seconds = options->answer_seconds;
     http->connections.resume = resume;
+    http->connections.nudge = nudge;
     http->connections.accepted = on_unix_client;
     http->connections.accepted_data = http;
     bp_ids_init(&http->connections.ids);

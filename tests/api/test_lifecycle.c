@@ -224,7 +224,10 @@ END_TEST
 START_TEST(test_lifecycle__a_second_daemon_on_the_database_is_refused)
 {
     const char *log = keep_text("%s/other", server.directory);
+    struct server other = {.pid = 0};
+    snprintf(other.log, sizeof other.log, "%s", log);
     ck_assert_int_eq(server_refuses(server.database, log, NULL), 1);
+    ck_assert(server_logged(&other, keep_text("process %d holds this database", (int)server.pid)));
     const char *alias = keep_text("%s/alias.db", server.directory);
     ck_assert_int_eq(symlink("blueprint.db", alias), 0);
     ck_assert_int_eq(server_refuses(alias, log, NULL), 1);

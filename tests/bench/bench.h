@@ -70,17 +70,25 @@ void bench_server_stop(struct bench_server *server); /* SIGTERM, and waits; it m
 /* Writes request `index` into `into`, which has `room` bytes; returns its length. */
 typedef size_t bench_write(void *data, uint64_t index, char *into, size_t room);
 
-enum { BENCH_CONNECTIONS = 32, BENCH_REQUEST_MAX = 8192 };
+enum { BENCH_CONNECTIONS = 32, BENCH_CONNECTIONS_MAX = 256, BENCH_REQUEST_MAX = 8192 };
 
-/* Keeps 32 keep-alive connections busy, one request in flight on each, until `count` answers came (0: until `seconds`
- * are over). Every answer must have `status`. Returns answers a second; adds their number to `completed` (or NULL). */
+/* How long each answer took, in seconds. Zero-initialise; free `at`. */
+struct bench_times {
+    double *at;
+    size_t n, room;
+};
+
+/* Keeps `connections` (0: 32) keep-alive connections busy, one request in flight on each, until `count` answers came
+ * (0: until `seconds` are over). Every answer must have `status`. Returns answers a second; adds their number to
+ * `completed` and their times to `times` (or NULL). */
 struct bench_load {
     uint16_t port;
     bench_write *write;
     void *data;
     uint64_t first, count;
     double seconds;
-    unsigned status;
+    unsigned status, connections;
+    struct bench_times *times;
 };
 double bench_load_run(const struct bench_load *load, uint64_t *completed);
 
@@ -94,6 +102,7 @@ void bench_fit(void);
 void bench_commits(void);
 void bench_repeats(void);
 void bench_snapshots(void);
+void bench_latency(void);
 void bench_memory(void);
 
 /* The requests they send. `index` makes them different plans. */

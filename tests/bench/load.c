@@ -22,6 +22,7 @@ struct connection {
     size_t n_head;
     uint64_t body_left;
     bool in_body;
+    double since; /* the request was sent */
 };
 
 static int dial(uint16_t port)
@@ -92,6 +93,17 @@ struct run {
     unsigned open; /* requests in flight */
 };
 
+static void keep_time(struct bench_times *times, double seconds)
+{
+    if (times->n == times->room) {
+        times->room = times->room * 2 + 4096;
+        times->at = realloc(times->at, times->room * sizeof(*times->at));
+        if (!times->at)
+            bench_die("out of memory");
+    }
+    times->at[times->n++] = seconds;
+}
+
 static void send_next(struct run *run, struct connection *connection)
 {
     char request[BENCH_REQUEST_MAX];
@@ -99,6 +111,7 @@ static void send_next(struct run *run, struct connection *connection)
         return;
     connection->n_head = 0;
     connection->in_body = false;
+    connection->since = bench_now();
     send_all(connection->fd, request, run->load->write(run->load->data, run->next++, request, sizeof(request)));
     run->open++;
 }
@@ -113,6 +126,8 @@ static void receive(struct run *run, struct connection *connection)
         bench_die("the server closed a connection: %s", n < 0 ? strerror(errno) : "end of file");
     if (!take(connection, chunk, (size_t)n, run->load->status))
         return;
+    if (run->load->times)
+        keep_time(run->load->times, bench_now() - connection->since);
     run->completed++;
     run->open--;
     send_next(run, connection);
@@ -120,11 +135,12 @@ static void receive(struct run *run, struct connection *connection)
 
 double bench_load_run(const struct bench_load *load, uint64_t *completed)
 {
-    static struct connection connections[BENCH_CONNECTIONS];
+    static struct connection connections[BENCH_CONNECTIONS_MAX];
     struct epoll_event events[BENCH_CONNECTIONS];
+    const size_t n_connections = load->connections ? load->connections : BENCH_CONNECTIONS;
     struct run run = {.load = load, .next = load->first, .last = load->first + load->count};
     int poll = epoll_create1(EPOLL_CLOEXEC);
-    for (size_t i = 0; i < BENCH_CONNECTIONS; i++) {
+    for (size_t i = 0; i < n_connections; i++) {
         connections[i].fd = dial(load->port);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &connections[i]};
         if (epoll_ctl(poll, EPOLL_CTL_ADD, connections[i].fd, &event) < 0)
@@ -132,7 +148,7 @@ double bench_load_run(const struct bench_load *load, uint64_t *completed)
     }
     const double start = bench_now();
     run.deadline = start + load->seconds;
-    for (size_t i = 0; i < BENCH_CONNECTIONS; i++)
+    for (size_t i = 0; i < n_connections; i++)
         send_next(&run, &connections[i]);
     while (run.open > 0) {
         int n = epoll_wait(poll, events, BENCH_CONNECTIONS, 30000);
@@ -142,7 +158,7 @@ double bench_load_run(const struct bench_load *load, uint64_t *completed)
             receive(&run, events[i].data.ptr);
     }
     const double seconds = bench_now() - start;
-    for (size_t i = 0; i < BENCH_CONNECTIONS; i++)
+    for (size_t i = 0; i < n_connections; i++)
         close(connections[i].fd);
     close(poll);
     if (completed)

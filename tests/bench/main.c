@@ -113,7 +113,8 @@ int main(int argc, char **argv)
         void (*run)(void);
     } sections[] = {
         {"derivation", bench_derivation}, {"fit", bench_fit},         {"repeats", bench_repeats},
-        {"snapshots", bench_snapshots},   {"commits", bench_commits}, {"memory", bench_memory},
+        {"snapshots", bench_snapshots},   {"commits", bench_commits}, {"latency", bench_latency},
+        {"memory", bench_memory},
     };
     bench_print_heading();
     for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {

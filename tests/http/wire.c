@@ -97,6 +97,15 @@ static void field(const char *head, const char *name, char *ret, size_t size)
         }
 }
 
+/* The text of the first member that begins so; "" without one. */
+static void member(const char *body, size_t n, const char *key, char *ret, size_t size)
+{
+    const char *at = n ? memmem(body, n, key, strlen(key)) : NULL;
+    *ret = '\0';
+    if (at)
+        snprintf(ret, size, "%.*s", (int)strcspn(at + strlen(key), "\""), at + strlen(key));
+}
+
 static void consume(struct bp_buf *buf, size_t n)
 {
     size_t left = buf->len - n;
@@ -129,9 +138,10 @@ static bool take(struct bp_buf *buf, struct wire_answer *ret)
     answer.is_ours = *text != '\0';
     field(head, "retry-after", answer.retry_after, sizeof answer.retry_after);
     field(head, "preference-applied", answer.applied, sizeof answer.applied);
-    const char *code = strstr(keep_text("%.*s", (int)answer.n, bytes + n_head), "\"code\":\"");
-    if (code && answer.status >= 400)
-        snprintf(answer.code, sizeof answer.code, "%.*s", (int)strcspn(code + 8, "\""), code + 8);
+    if (answer.status >= 400)
+        member(bytes + n_head, answer.n, "\"code\":\"", answer.code, sizeof answer.code);
+    member(bytes + n_head, answer.n, answer.status >= 400 ? "\"plan\":\"" : "\"id\":\"", answer.id, sizeof answer.id);
+    member(bytes + n_head, answer.n, "\"digest\":\"", answer.digest, sizeof answer.digest);
     consume(buf, n_head + answer.n);
     *ret = answer;
     return true;

@@ -21,12 +21,13 @@ void wire_close(int fd);
 /* One answer, its body read to the end. */
 struct wire_answer {
     int status;
-    bool says_close;      /* Connection: close */
-    bool is_ours;         /* problem+json, or the JSON and texts of our routes: the library answers in HTML */
-    char code[40];        /* of a problem; else "" */
-    char retry_after[16]; /* the field's value; else "" */
-    char applied[40];     /* Preference-Applied */
-    size_t n;             /* of the body */
+    bool says_close;         /* Connection: close */
+    bool is_ours;            /* problem+json, or the JSON and texts of our routes: the library answers in HTML */
+    char code[40];           /* of a problem; else "" */
+    char retry_after[16];    /* the field's value; else "" */
+    char id[80], digest[80]; /* the first member of that name in the body; of a refusal's, of its plan; else "" */
+    char applied[40];        /* Preference-Applied */
+    size_t n;                /* of the body */
 };
 enum wire_event { WIRE_ANSWER, WIRE_CLOSED, WIRE_SILENCE };
 
