@@ -235,10 +235,15 @@ static void check_bindings(const struct look *look)
 
 /* ---- What comes out again ---- */
 
-static bool is_record(const struct bp_store_evidence *stored, const struct bp_evidence *now)
+static bool is_said_alike(const struct bp_store_evidence *stored, const struct bp_evidence *now)
 {
     return strcmp(stored->check, now->check) == 0 && strcmp(stored->kind, bp_check_kind_names[now->kind]) == 0 &&
-           strcmp(stored->verdict, bp_verdict_names[now->verdict]) == 0 && stored->compared == now->compared;
+           strcmp(stored->verdict, bp_verdict_names[now->verdict]) == 0;
+}
+
+static bool is_record(const struct bp_store_evidence *stored, const struct bp_evidence *now)
+{
+    return is_said_alike(stored, now) && stored->compared == now->compared;
 }
 
 static void check_derivation(const struct look *look, const struct bp_store_derivation *stored,
@@ -258,7 +263,8 @@ static void check_derivation(const struct look *look, const struct bp_store_deri
                      now->evidence[i].check);
 }
 
-/* No pass makes the model, so no revision says with which checks: those are compared that there were and are. */
+/* No pass makes the model, so no revision says with which checks, nor how much each compared: those are looked at that
+ * there were and are, and whether they compared anything. */
 static void check_model(const struct look *look, const struct bp_outcome *now)
 {
     const struct bp_store_snapshot *model = &look->plan.snapshots[0];
@@ -270,7 +276,8 @@ static void check_model(const struct look *look, const struct bp_outcome *now)
     for (size_t i = 0; i < model->n_evidence; i++)
         for (size_t j = 0; j < now->n_model_evidence; j++)
             if (strcmp(model->evidence[i].check, now->model_evidence[j].check) == 0 &&
-                !is_record(&model->evidence[i], &now->model_evidence[j]))
+                !(is_said_alike(&model->evidence[i], &now->model_evidence[j]) &&
+                  (model->evidence[i].compared > 0) == (now->model_evidence[j].compared > 0)))
                 tell(look, "snapshot_evidence", "record %zu of the model is not what %s finds", i,
                      model->evidence[i].check);
 }
