@@ -18,8 +18,8 @@ struct inspection {
  * under way. */
 struct inspection inspect(const char *database, const struct ack *acks, size_t n_acks);
 
-/* The same of a database that an older schema was used for until `since`, microseconds since 1970: who asked for what is
- * recorded from then on. */
+/* The same of a database that an older schema was used for until `since`, microseconds since 1970: who asked for what
+ * is recorded from then on. */
 struct inspection inspect_since(const char *database, int64_t since, const struct ack *acks, size_t n_acks);
 
 #endif
