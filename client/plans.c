@@ -133,6 +133,12 @@ static const struct bp_table_column memory_columns[] = {
     {"GiB", NULL, true, bp_cell_gib},
 };
 
+static const struct bp_table_column block_columns[] = {
+    {"bytes of one", NULL, false, bp_cell_name},
+    {"of layers", "layers", true, NULL},
+    BP_MEMORY_COLUMNS,
+};
+
 static const struct bp_table_column diagnostic_columns[] = {
     {"code", "code", false, NULL},
     {"path", "path", false, NULL},
@@ -245,6 +251,10 @@ static void print_facts(struct bp_buf *out, const json_t *facts)
     print_work(out, facts);
     bp_buf_addch(out, '\n');
     BP_PRINT_TABLE(out, json_object_get(facts, "memory"), memory_columns);
+    if (json_object_get(facts, "by_block")) {
+        bp_buf_addch(out, '\n');
+        BP_PRINT_TABLE(out, json_object_get(facts, "by_block"), block_columns);
+    }
 }
 
 enum bp_exit bp_print_plan(struct bp_buf *out, const json_t *answer)

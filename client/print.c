@@ -140,6 +140,11 @@ void bp_cell_gib(struct bp_buf *out, const struct bp_table_row *row, const char 
         bp_text_add_gib(out, (uint64_t)bytes);
 }
 
+void bp_cell_memory(struct bp_buf *out, const struct bp_table_row *row, const char *key)
+{
+    bp_text_add_value(out, json_object_get(json_object_get(row->value, "memory"), key));
+}
+
 void bp_cell_short(struct bp_buf *out, const struct bp_table_row *row, const char *key)
 {
     enum { DIGITS = 16 };

@@ -51,10 +51,11 @@ struct bp_table_column {
     void (*cell)(struct bp_buf *out, const struct bp_table_row *row, const char *key);
 };
 
-void bp_cell_index(struct bp_buf *out, const struct bp_table_row *row, const char *key); /* the row's place */
-void bp_cell_name(struct bp_buf *out, const struct bp_table_row *row, const char *key);  /* the member's name */
-void bp_cell_value(struct bp_buf *out, const struct bp_table_row *row, const char *key); /* the row itself */
-void bp_cell_gib(struct bp_buf *out, const struct bp_table_row *row, const char *key);   /* the row itself, in GiB */
+void bp_cell_index(struct bp_buf *out, const struct bp_table_row *row, const char *key);  /* the row's place */
+void bp_cell_name(struct bp_buf *out, const struct bp_table_row *row, const char *key);   /* the member's name */
+void bp_cell_value(struct bp_buf *out, const struct bp_table_row *row, const char *key);  /* the row itself */
+void bp_cell_gib(struct bp_buf *out, const struct bp_table_row *row, const char *key);    /* the row itself, in GiB */
+void bp_cell_memory(struct bp_buf *out, const struct bp_table_row *row, const char *key); /* of the row's `memory` */
 void bp_cell_short(struct bp_buf *out, const struct bp_table_row *row, const char *key); /* a digest or id, cut short */
 void bp_cell_or_dash(struct bp_buf *out, const struct bp_table_row *row, const char *key); /* '-' for none */
 void bp_cell_list(struct bp_buf *out, const struct bp_table_row *row, const char *key);    /* an array, with commas */
@@ -62,6 +63,17 @@ void bp_cell_count(struct bp_buf *out, const struct bp_table_row *row, const cha
 void bp_cell_place(struct bp_buf *out, const struct bp_table_row *row, const char *key);   /* an id as its place */
 void bp_cell_places(struct bp_buf *out, const struct bp_table_row *row,
                     const char *key); /* an array of ids as places */
+
+/* The columns of what a rank holds of a kind of block: of training or of inference, never all. */
+#define BP_MEMORY_COLUMNS                                                                                              \
+    {"weights", "weights", true, bp_cell_memory}, {"gradients", "gradients", true, bp_cell_memory},                    \
+        {"optimizer", "optimizer", true, bp_cell_memory}, {"stored", "stored_activations", true, bp_cell_memory},      \
+        {"checkpoint", "activation_checkpoint", true, bp_cell_memory},                                                 \
+        {"working", "working_activations", true, bp_cell_memory}, {"KV cache", "kv_cache", true, bp_cell_memory},      \
+        {"workspace", "workspace", true, bp_cell_memory},                                                              \
+    {                                                                                                                  \
+        "boundary", "boundary", true, bp_cell_memory                                                                   \
+    }
 
 /* A table of an array or an object, with its titles; nothing when it is empty or neither. Columns without a single
  * cell are left out. `places` maps ids to the places of their entities, or is NULL. */

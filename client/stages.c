@@ -1,4 +1,5 @@
 /* snapshot, and show --stage: the entities of a stage as tables. */
+#include <stdint.h>
 #include <string.h>
 #include <strings.h>
 
@@ -112,6 +113,7 @@ static const struct bp_table_column axis_columns[] = {
 static const struct bp_table_column block_columns[] = {
     {"block", "name", false, NULL},
     {"layers", "layers", true, NULL},
+    BP_MEMORY_COLUMNS,
 };
 
 static const struct bp_table_column operation_columns[] = {
@@ -124,6 +126,16 @@ static const struct bp_table_column operation_columns[] = {
 static const struct bp_table_column model_columns[] = {
     {"of the model", NULL, false, bp_cell_name},
     {"", NULL, true, bp_cell_value},
+};
+
+static const struct bp_table_column kind_columns[] = {
+    {"of the kind", NULL, false, bp_cell_name},
+    {"", NULL, true, bp_cell_value},
+};
+
+static const struct bp_table_column run_columns[] = {
+    {"layers", "count", true, NULL},
+    {"of the kind", "kind", false, NULL},
 };
 
 static const struct bp_table_column layer_columns[] = {
@@ -236,6 +248,36 @@ static void print_head(struct bp_buf *out, const json_t *snapshot)
         bp_print_field(out, "derived from", json_array_get(parents, i));
 }
 
+/* What the blocks of a model of several kinds have, a table a kind, and the runs of layers. */
+static void print_kinds(struct bp_buf *out, const json_t *model)
+{
+    const json_t *kinds = json_object_get(model, "kinds");
+    for (size_t i = 0; i < json_array_size(kinds); i++) {
+        bp_buf_addch(out, '\n');
+        BP_PRINT_TABLE(out, json_array_get(kinds, i), kind_columns);
+    }
+    if (json_array_size(json_object_get(model, "layers"))) {
+        bp_buf_addch(out, '\n');
+        BP_PRINT_TABLE(out, json_object_get(model, "layers"), run_columns);
+    }
+}
+
+/* The model form. Its kinds are tables of their own: a cell as wide as one would push all others out of sight. */
+static void print_model(struct bp_buf *out, const json_t *model)
+{
+    json_t *around = json_copy((json_t *)(uintptr_t)model);
+    if (!around) {
+        out->failed = true;
+        return;
+    }
+    json_object_del(around, "kinds");
+    json_object_del(around, "layers");
+    bp_buf_addch(out, '\n');
+    BP_PRINT_TABLE(out, around, model_columns);
+    json_decref(around);
+    print_kinds(out, model);
+}
+
 enum bp_exit bp_print_snapshot(struct bp_buf *out, const json_t *answer)
 {
     print_head(out, answer);
@@ -250,10 +292,8 @@ enum bp_exit bp_print_snapshot(struct bp_buf *out, const json_t *answer)
     }
     json_decref(places);
     const json_t *model = json_object_get(json_array_get(json_object_get(answer, "operations"), 0), "model");
-    if (json_object_size(model)) {
-        bp_buf_addch(out, '\n');
-        BP_PRINT_TABLE(out, model, model_columns);
-    }
+    if (json_object_size(model))
+        print_model(out, model);
     const json_t *memory = json_object_get(answer, "memory");
     if (json_object_size(memory)) {
         bp_buf_addch(out, '\n');

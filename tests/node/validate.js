@@ -139,7 +139,21 @@ function* mutations(exchange) {
         yield { ...exchange, body: exchange.body.replace('{', '{"unheard_of":1,') };
 }
 
+// Plans and distributed snapshots of one kind of block and of several, in both modes, must be among what is held to it.
+function shapesOf(exchange) {
+    if (exchange.status >= 300 || exchange.method === 'HEAD' || !/^.v1.(plans|snapshots)\b/.test(exchange.target))
+        return [];
+    const { facts, mode, stage, blocks, workload } = JSON.parse(exchange.body);
+    if (facts)
+        return [`${mode} plan of ${facts.by_block ? 'several kinds' : 'one kind'}`];
+    return stage === 'distributed' ? [`${workload.mode} snapshot of ${blocks.length > 1 ? 'several kinds' : 'one kind'}`] : [];
+}
+
+const SHAPES = ['training', 'inference'].flatMap((mode) => ['plan', 'snapshot'].flatMap((what) =>
+    ['one kind', 'several kinds'].map((kinds) => `${mode} ${what} of ${kinds}`)));
+
 const failures = [];
+const shapes = new Set();
 const succeeded = new Set();
 const mutated = new Set();
 let passed = 0;
@@ -154,9 +168,14 @@ for (const exchange of exchanges.read(process.argv[3])) {
     }
     if (wrong.length)
         failures.push(`${exchange.method} ${exchange.target.slice(0, 120)} -> ${exchange.status}: ${wrong.join(' | ')}`);
-    else
+    else {
         passed++;
+        shapesOf(exchange).forEach((shape) => shapes.add(shape));
+    }
 }
+for (const shape of SHAPES)
+    if (!shapes.has(shape))
+        failures.push(`no ${shape} was held to the description`);
 for (const item of Object.values(api.paths))
     for (const operation of Object.values(item))
         if (operation.operationId && !succeeded.has(operation.operationId))
