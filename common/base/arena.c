@@ -55,13 +55,16 @@ char *bp_arena_strndup(struct bp_arena *arena, const char *text, size_t n)
 
 char *bp_arena_printf(struct bp_arena *arena, const char *format, ...)
 {
+    char first[256]; /* most texts, which are then formatted once */
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
+    int n = vsnprintf(first, sizeof first, format, args);
     va_end(args);
     char *text = n < 0 ? NULL : bp_arena_array(arena, (size_t)n + 1, 1);
-    if (text)
+    if (text && (size_t)n < sizeof first)
+        memcpy(text, first, (size_t)n);
+    else if (text)
         vsnprintf(text, (size_t)n + 1, format, again);
     va_end(again);
     return text;

@@ -41,11 +41,14 @@ void bp_digest_format(const struct bp_digest *digest, char text[BP_DIGEST_TEXT])
     bp_hex(digest->bytes, sizeof digest->bytes, text + PREFIX);
 }
 
+/* -1 for what is no lower-case hex digit. */
 static int hex_value(char c)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    static const int8_t one_more[256] = {
+        ['0'] = 1, ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+        ['8'] = 9, ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+    };
+    return one_more[(unsigned char)c] - 1;
 }
 
 bool bp_unhex(const char *text, uint8_t *ret, size_t n)

@@ -125,10 +125,44 @@ static char *put_digits(char *end, uint64_t value, int least)
     return end;
 }
 
+/* By the bits of the value, each of which is log10(2) of a digit, and a look at the power of ten that is near. */
+static size_t count_digits(uint64_t value)
+{
+    static const uint64_t powers[] = {
+        UINT64_C(1),
+        UINT64_C(10),
+        UINT64_C(100),
+        UINT64_C(1000),
+        UINT64_C(10000),
+        UINT64_C(100000),
+        UINT64_C(1000000),
+        UINT64_C(10000000),
+        UINT64_C(100000000),
+        UINT64_C(1000000000),
+        UINT64_C(10000000000),
+        UINT64_C(100000000000),
+        UINT64_C(1000000000000),
+        UINT64_C(10000000000000),
+        UINT64_C(100000000000000),
+        UINT64_C(1000000000000000),
+        UINT64_C(10000000000000000),
+        UINT64_C(100000000000000000),
+        UINT64_C(1000000000000000000),
+        UINT64_C(10000000000000000000),
+    };
+    const unsigned bits = 64 - (unsigned)__builtin_clzll(value | 1), digits = bits * 1233 >> 12;
+    return digits + (digits == 0 || value >= powers[digits]);
+}
+
 size_t bp_u128_format(bp_u128 value, char *text)
 {
-    enum { SHORT = 16 }; /* most numbers: copied without asking how long they are */
-    char digits[BP_U128_TEXT + SHORT] = {0}, *const end = digits + BP_U128_TEXT, *at = end;
+    char digits[BP_U128_TEXT], *const end = digits + sizeof digits, *at = end;
+    if (value <= UINT64_MAX) { /* most numbers: written where they stay */
+        const size_t n = count_digits((uint64_t)value);
+        put_digits(text + n, (uint64_t)value, 1);
+        text[n] = '\0';
+        return n;
+    }
     /* 128-bit division is a library call: take 19 digits at a time. */
     const uint64_t chunk = UINT64_C(10000000000000000000);
     while (value > UINT64_MAX) {
@@ -137,10 +171,7 @@ size_t bp_u128_format(bp_u128 value, char *text)
     }
     at = put_digits(at, (uint64_t)value, 1);
     const size_t n = (size_t)(end - at);
-    if (n <= SHORT)
-        memcpy(text, at, SHORT);
-    else
-        memcpy(text, at, n);
+    memcpy(text, at, n);
     text[n] = '\0';
     return n;
 }

@@ -60,12 +60,9 @@ static struct bp_list set_list(struct emission *emission, const struct set *set,
 {
     uint32_t found[SET_MAX], n = 0;
     for (uint32_t word = 0; word < SET_WORDS; word++)
-        for (uint64_t bits = set->words[word]; bits; bits &= bits - 1) {
-            uint32_t bit = 0;
-            while (!(bits >> bit & 1))
-                bit++;
-            found[n++] = first + 64 * word + bit;
-        }
+        for (uint64_t bits = set->words[word], bit = 0; bits; bits >>= 1, bit++)
+            if (bits & 1)
+                found[n++] = first + 64 * word + (uint32_t)bit;
     uint32_t *at = bp_arena_array(emission->arena, n, sizeof *at);
     if (!at) {
         emission->failed = true;

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include <nettle/memops.h>
+
 #include "daemon/access/tokens.h"
 
 /* What a caller has used. A token's lives as long as the token and what it has under way; another's stays in the table
@@ -23,6 +25,7 @@ struct bp_access {
     pthread_mutex_t lock;
     bool has_tokens;
     struct bp_tokens tokens;
+    uint64_t generation;              /* of the tokens: from 1, one more with each reload */
     struct bp_allowance **allowances; /* of the tokens, by index */
     struct bp_peer_rules peers;
     struct bp_limits limits;
@@ -62,6 +65,12 @@ void bp_origin_of(int fd, const struct sockaddr *address, struct bp_origin *ret)
             name_network(in6, ret->network);
         }
     }
+}
+
+void bp_origin_forget(struct bp_origin *origin)
+{
+    if (origin->shown.generation)
+        explicit_bzero(&origin->shown, sizeof origin->shown);
 }
 
 /* ---- Opening, reloading ---- */
@@ -141,6 +150,7 @@ int bp_access_open(const struct bp_access_options *options, struct bp_access **r
         return -1;
     }
     access->has_tokens = *options->tokens != '\0';
+    access->generation = 1;
     access->peers = *options->peers;
     access->limits = *options->limits;
     pthread_mutex_init(&access->lock, NULL);
@@ -162,6 +172,7 @@ int bp_access_reload(struct bp_access *access, const struct bp_access_options *o
     carry_over(access, &tokens, allowances);
     drop_tokens(&access->tokens, access->allowances);
     access->tokens = tokens;
+    access->generation++;
     access->allowances = allowances;
     access->peers = *options->peers;
     access->limits = *options->limits;
@@ -210,15 +221,30 @@ static int refuse_token(struct bp_refusal *refusal, struct bp_err *err)
 }
 
 /* Under the lock, with all below. */
-static int identify_by_token(struct bp_access *access, const char *authorization, struct identity *ret,
-                             struct bp_refusal *refusal, struct bp_err *err)
+static const struct bp_token *find_token(const struct bp_access *access, const char *text, struct bp_shown *shown)
+{
+    size_t n = strlen(text);
+    if (shown->generation == access->generation && shown->n == n && memeql_sec(shown->text, text, n))
+        return &access->tokens.at[shown->token];
+    const struct bp_token *token = bp_tokens_find(&access->tokens, text, n);
+    if (token && n <= sizeof shown->text) {
+        shown->generation = access->generation;
+        shown->token = (size_t)(token - access->tokens.at);
+        shown->n = n;
+        memcpy(shown->text, text, n);
+    }
+    return token;
+}
+
+static int identify_by_token(struct bp_access *access, struct bp_shown *shown, const char *authorization,
+                             struct identity *ret, struct bp_refusal *refusal, struct bp_err *err)
 {
     const char *text = bearer_of(authorization);
     if (!text) {
         refusal->authenticate = "Bearer realm=\"blueprintd\"";
         return bp_fail(err, BP_E_unauthenticated, "", "the Authorization field is not of the form Bearer TOKEN");
     }
-    const struct bp_token *token = bp_tokens_find(&access->tokens, text, strlen(text));
+    const struct bp_token *token = find_token(access, text, shown);
     if (!token)
         return refuse_token(refusal, err);
     ret->allowance = access->allowances[token - access->tokens.at];
@@ -244,12 +270,12 @@ static int identify_by_peer(const struct bp_access *access, const struct bp_orig
     return 0;
 }
 
-static int identify(struct bp_access *access, const struct bp_origin *origin, const char *authorization,
-                    struct identity *ret, struct bp_refusal *refusal, struct bp_err *err)
+static int identify(struct bp_access *access, struct bp_origin *origin, const char *authorization, struct identity *ret,
+                    struct bp_refusal *refusal, struct bp_err *err)
 {
     *ret = (struct identity){.caller = {origin->who, origin->from}, .limits = access->limits};
     if (access->has_tokens && authorization)
-        return identify_by_token(access, authorization, ret, refusal, err);
+        return identify_by_token(access, &origin->shown, authorization, ret, refusal, err);
     if (origin->is_unix)
         return identify_by_peer(access, origin, ret, err);
     if (access->has_tokens) {
@@ -331,9 +357,8 @@ static int judge_scope(const struct identity *identity, enum bp_scope scope, str
                    bp_scope_name(scope));
 }
 
-int bp_access_admit(struct bp_access *access, const struct bp_origin *origin, const char *authorization,
-                    enum bp_scope scope, uint64_t now_ns, struct bp_grant *ret, struct bp_refusal *ret_refusal,
-                    struct bp_err *err)
+int bp_access_admit(struct bp_access *access, struct bp_origin *origin, const char *authorization, enum bp_scope scope,
+                    uint64_t now_ns, struct bp_grant *ret, struct bp_refusal *ret_refusal, struct bp_err *err)
 {
     struct identity identity;
     *ret_refusal = (struct bp_refusal){0};

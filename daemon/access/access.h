@@ -48,17 +48,35 @@ void bp_access_close(struct bp_access *access);
 /* True when TCP callers need a token. */
 bool bp_access_has_tokens(const struct bp_access *access);
 
-/* Where a connection comes from. */
+/* The token that a connection showed last and that was accepted, so that the next request with the same one is neither
+ * hashed nor looked for again, which costs more than all else of admission and grows with the number of tokens. Its
+ * text is compared in constant time and counts only with the tokens it was found among: a reload makes it as none. It
+ * is in memory, in the clear, as long as the connection is open, where else only the hash would be: whoever reads the
+ * memory of the daemon reads the tokens of open connections from their requests as well. A longer token is hashed each
+ * time. */
+enum { BP_SHOWN_MAX = 96 };
+struct bp_shown {
+    uint64_t generation; /* of the tokens; 0: nothing is shown */
+    size_t token;        /* its index */
+    size_t n;
+    char text[BP_SHOWN_MAX];
+};
+
+/* Where a connection comes from, and what it showed. */
 struct bp_origin {
     bool is_unix, has_peer;
     struct bp_peer peer;          /* of a Unix socket, when has_peer */
     char who[BP_CALLER_WHO];      /* without a token */
     char from[BP_CALLER_FROM];    /* the address, or "unix" */
     char network[BP_CALLER_FROM]; /* that an allowance is of */
+    struct bp_shown shown;
 };
 
 /* Of a connected socket and its peer's address. */
 void bp_origin_of(int fd, const struct sockaddr *address, struct bp_origin *ret);
+
+/* The connection is closed: wipes what it showed. */
+void bp_origin_forget(struct bp_origin *origin);
 
 /* Zero-initialise. Of a request that was admitted; the caller borrows from it and from the origin. */
 struct bp_grant {
@@ -74,10 +92,9 @@ struct bp_refusal {
 
 /* Whether a request with this Authorization field (NULL: none) may do what needs `scope`; BP_SCOPE_NONE: no more than
  * be known. -1: unauthenticated, peer_refused, scope_missing, rate_limited, concurrency_limited; then nothing is taken.
- */
-int bp_access_admit(struct bp_access *access, const struct bp_origin *origin, const char *authorization,
-                    enum bp_scope scope, uint64_t now_ns, struct bp_grant *ret, struct bp_refusal *ret_refusal,
-                    struct bp_err *err);
+ * Remembers in the origin what it showed: one thread at a time for each. */
+int bp_access_admit(struct bp_access *access, struct bp_origin *origin, const char *authorization, enum bp_scope scope,
+                    uint64_t now_ns, struct bp_grant *ret, struct bp_refusal *ret_refusal, struct bp_err *err);
 
 /* The request is over. */
 void bp_access_release(struct bp_access *access, struct bp_grant *grant);

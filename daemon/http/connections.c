@@ -6,15 +6,30 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 250 };
+enum { TICK_MS = 250, FDS_WANTED = 8192, FDS_MOST = 65536 };
 static const uint64_t second = UINT64_C(1000000000);
 
 /* Marks in the epoll data that are no connection's: a connection has its descriptor in the upper half. */
 static const uint64_t mark_wake = UINT64_MAX, mark_listener = UINT64_MAX - 1;
+
+size_t bp_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return 1024;
+    rlim_t wanted = limit.rlim_max < FDS_WANTED ? limit.rlim_max : FDS_WANTED;
+    if (limit.rlim_cur < wanted) {
+        struct rlimit raised = {.rlim_cur = wanted, .rlim_max = limit.rlim_max};
+        if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
+            limit.rlim_cur = wanted;
+    }
+    return limit.rlim_cur < FDS_MOST ? (size_t)limit.rlim_cur : FDS_MOST;
+}
 
 int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err)
 {
@@ -83,6 +98,7 @@ void bp_connection_close(struct bp_connection *connection)
 {
     struct bp_connections *all = connection->all;
     bp_connection_end(connection);
+    bp_origin_forget(&connection->origin);
     pthread_mutex_lock(&all->lock);
     connection->open = false;
     all->n_open--;

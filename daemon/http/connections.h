@@ -1,7 +1,7 @@
 /* The open connections by descriptor: their deadlines, and the requests on them that wait for an answer.
  *
- * libmicrohttpd times out on inactivity only and does not look at the socket of a suspended connection; a thread of
- * ours does both. It cuts a connection whose deadline passed, ends the wait of a client that hung up, and answers a
+ * libmicrohttpd could time out on inactivity only, and does not look at the socket of a suspended connection; a thread
+ * of ours does both. It cuts a connection whose deadline passed, ends the wait of a client that hung up, and answers a
  * waiter whose time is over.
  *
  * One lock guards it all. It is taken before the locks of the service and never inside them; the thread that closes a
@@ -85,6 +85,9 @@ struct bp_connections {
     void (*accepted)(void *data, int fd); /* a client of the Unix socket */
     void *accepted_data;                  /* and of nudge */
 };
+
+/* How many descriptors there may be, after asking for enough. */
+size_t bp_descriptors(void);
 
 /* Makes the table for descriptors below n_fds. Fill in times, service, access, metrics and callbacks before the start.
  */

@@ -1,21 +1,18 @@
 /* libmicrohttpd, and nothing else of the daemon, lives here. */
 #include "daemon/http/http.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <microhttpd.h>
 
 #include "daemon/http/connections.h"
+#include "daemon/http/listen.h"
 #include "daemon/http/pulse.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/tls.h"
@@ -23,7 +20,7 @@
 
 /* Descriptors kept for what is not a connection: database, locks, listeners, epoll sets, the log. At none left
  * libmicrohttpd spins on accept. */
-enum { RESERVED_FDS = 128, FDS_WANTED = 8192, FDS_MOST = 65536 };
+enum { RESERVED_FDS = 128 };
 
 /* libmicrohttpd's memory of one connection: the longest head that fits, and what it clears after every request. */
 static const size_t connection_memory = 16 * 1024;
@@ -45,7 +42,7 @@ struct bp_http {
     int listener;
     bool inherited;                                         /* the listener: it is not ours alone */
     char socket[sizeof((struct sockaddr_un *)0)->sun_path]; /* to unlink; "" for none */
-    char address[INET6_ADDRSTRLEN + sizeof "[]:65535"];
+    char address[BP_LISTEN_NAME];
     struct bp_pulse pulses[2]; /* of the daemon, and of that of the Unix socket when that is another */
     size_t n_pulses;
     uint64_t turned; /* turns of the watching thread when it was last asked */
@@ -446,87 +443,16 @@ static void on_panic(void *data, const char *file, unsigned line, const char *re
 
 /* ---- Start and stop ---- */
 
-/* How many descriptors there may be, after asking for enough. */
-static size_t descriptors(void)
+/* On what was not inherited. */
+static int listen_on(struct bp_http *http, const struct bp_http_options *options, struct bp_err *err)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit))
-        return 1024;
-    rlim_t wanted = limit.rlim_max < FDS_WANTED ? limit.rlim_max : FDS_WANTED;
-    if (limit.rlim_cur < wanted) {
-        struct rlimit raised = {.rlim_cur = wanted, .rlim_max = limit.rlim_max};
-        if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
-            limit.rlim_cur = wanted;
-    }
-    return limit.rlim_cur < FDS_MOST ? (size_t)limit.rlim_cur : FDS_MOST;
-}
-
-/* The address that the listener has, as a URL has it. */
-static void name_address(struct bp_http *http)
-{
-    struct sockaddr_storage bound = {0};
-    socklen_t size = sizeof bound;
-    char host[INET6_ADDRSTRLEN] = "";
-    bool is_v6 = getsockname(http->listener, (struct sockaddr *)&bound, &size) == 0 && bound.ss_family == AF_INET6;
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&bound;
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&bound;
-    inet_ntop(bound.ss_family, is_v6 ? (const void *)&v6->sin6_addr : (const void *)&v4->sin_addr, host, sizeof host);
-    snprintf(http->address, sizeof http->address, is_v6 ? "[%s]:%u" : "%s:%u", host,
-             ntohs(is_v6 ? v6->sin6_port : v4->sin_port));
-}
-
-static int listen_tcp(struct bp_http *http, const struct bp_http_options *options, struct bp_err *err)
-{
-    int fd = socket(options->listen->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return bp_fail(err, BP_E_network_failed, "", "no socket: %s", strerror(errno));
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (bind(fd, options->listen, options->listen_size) || listen(fd, 1024)) {
-        bp_fail(err, BP_E_network_failed, "", "the address cannot be listened on: %s", strerror(errno));
-        close(fd);
+    if (options->tcp_listener < 0 && bp_listen_tcp(options->listen, options->listen_size, &http->listener, err))
         return -1;
-    }
-    http->listener = fd;
-    return 0;
-}
-
-/* A socket that a daemon left behind is replaced; one that answers is not, nor anything that is no socket. */
-static int remove_stale(const struct sockaddr_un *address, struct bp_err *err)
-{
-    struct stat status;
-    if (lstat(address->sun_path, &status))
+    if (options->unix_listener >= 0 || !*options->socket)
         return 0;
-    int probe = S_ISSOCK(status.st_mode) ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
-    bool stale =
-        probe >= 0 && connect(probe, (const struct sockaddr *)address, sizeof *address) != 0 && errno == ECONNREFUSED;
-    if (probe >= 0)
-        close(probe);
-    if (!stale || unlink(address->sun_path))
-        return bp_fail(err, BP_E_network_failed, "", "%s is there already and in use", address->sun_path);
-    return 0;
-}
-
-static int listen_unix(struct bp_http *http, const char *path, struct bp_err *err)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    memcpy(address.sun_path, path, strlen(path) + 1);
-    if (remove_stale(&address, err))
+    if (bp_listen_unix(options->socket, &http->connections.unix_listener, err))
         return -1;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* The mode is that of the file bind makes: nobody may connect in between. */
-    mode_t before = umask(0117);
-    bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
-    umask(before);
-    if (!bound || listen(fd, 1024)) {
-        bp_fail(err, BP_E_network_failed, "", "%s cannot be listened on: %s", path, strerror(errno));
-        if (bound)
-            unlink(path);
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    http->connections.unix_listener = fd;
-    memcpy(http->socket, path, strlen(path) + 1);
+    memcpy(http->socket, options->socket, strlen(options->socket) + 1);
     return 0;
 }
 
@@ -540,16 +466,16 @@ static unsigned connection_limit(const struct bp_http_options *options, size_t n
     return options->connections && options->connections < most ? options->connections : most;
 }
 
-/* One of the two: `flags` and `extra` are what they differ in. */
+/* One of the two: `flags` and `extra` are what they differ in. Without a timeout of libmicrohttpd's: the deadlines of
+ * ours hold for every connection, and it would read the clock and move the connection in a list at every step. */
 static struct MHD_Daemon *start_one(struct bp_http *http, unsigned flags, unsigned limit, unsigned limit_per_address,
                                     struct MHD_OptionItem *extra)
 {
     return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | flags, 0, NULL, NULL, on_request,
                             http, MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory, MHD_OPTION_CONNECTION_LIMIT,
-                            limit, MHD_OPTION_PER_IP_CONNECTION_LIMIT, limit_per_address, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)BP_IDLE_SECONDS, MHD_OPTION_URI_LOG_CALLBACK, on_target, http,
-                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
-                            on_connection, http, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
+                            limit, MHD_OPTION_PER_IP_CONNECTION_LIMIT, limit_per_address, MHD_OPTION_URI_LOG_CALLBACK,
+                            on_target, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
+                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
 }
 
 static int start_daemons(struct bp_http *http, const struct bp_http_options *options, size_t n_fds, struct bp_err *err)
@@ -611,7 +537,7 @@ static void http_free(struct bp_http *http)
 
 int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, struct bp_err *err)
 {
-    size_t n_fds = descriptors();
+    size_t n_fds = bp_descriptors();
     struct bp_http *http = calloc(1, sizeof *http);
     if (!http)
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the HTTP server");
@@ -634,9 +560,7 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
     http->connections.accepted_data = http;
     bp_ids_init(&http->connections.ids);
     http->connections.unix_listener = options->unix_listener;
-    if ((options->tcp_listener < 0 && listen_tcp(http, options, err)) ||
-        (options->unix_listener < 0 && *options->socket && listen_unix(http, options->socket, err)) ||
-        start_daemons(http, options, n_fds, err)) {
+    if (listen_on(http, options, err) || start_daemons(http, options, n_fds, err)) {
         http_free(http);
         return -1;
     }
@@ -646,7 +570,7 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
         http_free(http);
         return -1;
     }
-    name_address(http);
+    bp_listen_name(http->listener, http->address);
     set_up_pulses(http, options->has_tls);
     *ret = http;
     return 0;

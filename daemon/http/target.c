@@ -13,8 +13,8 @@ static int hex_value(char c)
 /* Percent-decodes in place; false for an escape that is none or stands for NUL. */
 static bool decode(char *text, bool plus_is_space)
 {
-    char *to = text;
-    for (const char *from = text; *from; from++) {
+    char *to = text + strcspn(text, plus_is_space ? "%+" : "%");
+    for (const char *from = to; *from; from++) {
         if (*from == '+' && plus_is_space) {
             *to++ = ' ';
         } else if (*from == '%') {
@@ -34,10 +34,9 @@ static bool decode(char *text, bool plus_is_space)
 /* What no target has unescaped, and a library that splits the request line at some other place lets through. */
 static bool has_space(const char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text <= 0x20 || *text == 0x7f)
-            return true;
-    return false;
+    while ((unsigned char)*text > 0x20 && *text != 0x7f)
+        text++;
+    return *text;
 }
 
 static int bad_escape(struct bp_err *err)

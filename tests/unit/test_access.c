@@ -1,4 +1,4 @@
-/* Limits by a clock of the test's own, peers of a socket, and who is admitted to what. */
+/* Peers of a socket, and who is admitted to what. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <grp.h>
@@ -16,101 +16,6 @@
 #include "daemon/access/access.h"
 
 static const uint64_t second = UINT64_C(1000000000);
-
-/* ---- Limits ---- */
-
-START_TEST(test_limit__a_rate_is_spent_at_once_and_comes_back_evenly)
-{
-    struct bp_limiter limiter = {0};
-    struct bp_limits limits = {0};
-    unsigned wait = 0;
-    uint64_t now = 1000 * second;
-    ck_assert_ptr_null(bp_limits_read_rate("3/m", &limits));
-    for (int i = 0; i < 3; i++)
-        ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now, &wait, NULL), 0);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now, &wait, NULL), -1);
-    ck_assert_uint_eq(wait, 20);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now + 19 * second, &wait, NULL), -1);
-    ck_assert_uint_eq(wait, 1);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now + 20 * second, &wait, NULL), 0);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now + 20 * second, &wait, NULL), -1);
-    ck_assert_uint_eq(wait, 20);
-    /* After the whole period all of it is there again, and no more. */
-    now += 200 * second;
-    for (int i = 0; i < 3; i++)
-        ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now, &wait, NULL), 0);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now, &wait, NULL), -1);
-}
-END_TEST
-
-/* Whatever the rate and the moment: who comes as told is admitted, who comes a second earlier is not. */
-START_TEST(test_limit__the_wait_is_exact)
-{
-    static const char *const rates[] = {"1/s", "7/s", "1000/s", "1/m", "7/m", "59/m", "1/h", "999/h", "1000000/h"};
-    unsigned random = 1;
-    for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
-        struct bp_limits limits = {0};
-        struct bp_limiter limiter = {0};
-        unsigned wait = 0, refused = 0;
-        uint64_t now = 5 * second;
-        ck_assert_ptr_null(bp_limits_read_rate(rates[r], &limits));
-        for (int i = 0; i < 3000; i++) {
-            random = random * 1664525 + 1013904223;
-            now += random % (limits.period_ns / limits.requests / 2 + 1);
-            struct bp_limiter before = limiter;
-            if (bp_limiter_take(&limiter, &limits, now, &wait, NULL) == 0)
-                continue;
-            refused++;
-            ck_assert_uint_ge(wait, 1);
-            ck_assert_uint_eq(limiter.due_ns, before.due_ns);
-            struct bp_limiter early = limiter, told = limiter;
-            unsigned other;
-            if (wait > 1)
-                ck_assert_int_eq(bp_limiter_take(&early, &limits, now + (wait - 1) * second, &other, NULL), -1);
-            ck_assert_int_eq(bp_limiter_take(&told, &limits, now + wait * second, &other, NULL), 0);
-        }
-        if (limits.requests < 1000)
-            ck_assert_uint_gt(refused, 0);
-    }
-}
-END_TEST
-
-START_TEST(test_limit__what_is_under_way_is_counted_and_given_back)
-{
-    struct bp_limiter limiter = {0};
-    struct bp_limits limits = {0};
-    struct bp_err err = {0};
-    unsigned wait = 0;
-    ck_assert_ptr_null(bp_limits_read_at_once("2", &limits));
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, &err), 0);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, &err), 0);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, &err), -1);
-    ck_assert_int_eq(err.code, BP_E_concurrency_limited);
-    ck_assert_uint_eq(wait, 1);
-    bp_limiter_give(&limiter);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), 0);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), -1);
-}
-END_TEST
-
-START_TEST(test_limit__who_is_refused_for_one_limit_pays_nothing_of_the_other)
-{
-    struct bp_limiter limiter = {0};
-    struct bp_limits limits = {0};
-    unsigned wait = 0;
-    ck_assert_ptr_null(bp_limits_read_rate("2/h", &limits));
-    ck_assert_ptr_null(bp_limits_read_at_once("1", &limits));
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), 0);
-    for (int i = 0; i < 5; i++)
-        ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), -1);
-    bp_limiter_give(&limiter);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), 0);
-    bp_limiter_give(&limiter);
-    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, 0, &wait, NULL), -1);
-    ck_assert_uint_eq(limiter.under_way, 0);
-    ck_assert_uint_eq(wait, 1800);
-}
-END_TEST
 
 /* ---- Peers ---- */
 
@@ -299,8 +204,7 @@ static void access_tear_down(void)
 }
 
 /* The grant of a request that must be admitted. */
-static struct bp_grant admitted(const struct bp_origin *origin, const char *authorization, enum bp_scope scope,
-                                uint64_t now)
+static struct bp_grant admitted(struct bp_origin *origin, const char *authorization, enum bp_scope scope, uint64_t now)
 {
     struct bp_grant grant = {0};
     err = (struct bp_err){0};
@@ -309,13 +213,13 @@ static struct bp_grant admitted(const struct bp_origin *origin, const char *auth
     return grant;
 }
 
-static void let_through(const struct bp_origin *origin, const char *authorization, enum bp_scope scope, uint64_t now)
+static void let_through(struct bp_origin *origin, const char *authorization, enum bp_scope scope, uint64_t now)
 {
     struct bp_grant grant = admitted(origin, authorization, scope, now);
     bp_access_release(access_, &grant);
 }
 
-static void refused(const struct bp_origin *origin, const char *authorization, enum bp_scope scope, uint64_t now,
+static void refused(struct bp_origin *origin, const char *authorization, enum bp_scope scope, uint64_t now,
                     enum bp_code code)
 {
     struct bp_grant grant = {0};
@@ -514,6 +418,77 @@ START_TEST(test_access__a_reload_takes_what_is_new_and_forgets_what_is_gone)
 }
 END_TEST
 
+START_TEST(test_access__a_token_that_was_shown_before_is_that_token_and_no_other)
+{
+    struct bp_origin origin = tcp_origin("192.0.2.7");
+    struct bp_access_options options = options_of(file);
+    let_through(&origin, "Bearer reader-token", BP_SCOPE_READ, 0);
+    let_through(&origin, "bearer  reader-token", BP_SCOPE_READ, 0);
+    refused(&origin, "Bearer reader-tokem", BP_SCOPE_READ, 0, BP_E_unauthenticated);
+    refused(&origin, "Bearer reader-toke", BP_SCOPE_READ, 0, BP_E_unauthenticated);
+    refused(&origin, "Bearer reader-token2", BP_SCOPE_READ, 0, BP_E_unauthenticated);
+    refused(&origin, "Bearer ", BP_SCOPE_READ, 0, BP_E_unauthenticated);
+    refused(&origin, "Bearer reader-token", BP_SCOPE_PLAN, 0, BP_E_scope_missing);
+    let_through(&origin, "Bearer boss-token", BP_SCOPE_ADMIN, 0);
+    refused(&origin, "Bearer reader-token", BP_SCOPE_PLAN, 0, BP_E_scope_missing);
+    /* The first of the file now, with other rights. */
+    struct bp_digest hash;
+    char text[BP_DIGEST_TEXT];
+    bp_digest_of("reader-token", 12, &hash);
+    bp_digest_format(&hash, text);
+    FILE *out = fopen(file, "w");
+    fprintf(out, "first read sha256:%064d\nreader plan %s\n", 0, text);
+    fclose(out);
+    ck_assert_int_eq(bp_access_reload(access_, &options, &problems), 0);
+    struct bp_grant grant = admitted(&origin, "Bearer reader-token", BP_SCOPE_PLAN, 0);
+    ck_assert_str_eq(grant.caller.who, "token:reader");
+    bp_access_release(access_, &grant);
+}
+END_TEST
+
+START_TEST(test_access__a_token_that_was_shown_before_is_forgotten_with_a_reload)
+{
+    struct bp_origin origin = tcp_origin("192.0.2.7"), none = origin;
+    struct bp_access_options options = options_of(file);
+    struct bp_digest hash;
+    char text[BP_DIGEST_TEXT];
+    let_through(&origin, "Bearer boss-token", BP_SCOPE_ADMIN, 0);
+    bp_digest_of("new-token", 9, &hash);
+    bp_digest_format(&hash, text);
+    FILE *out = fopen(file, "w");
+    fprintf(out, "newcomer read,plan,admin %s\n", text);
+    fclose(out);
+    ck_assert_int_eq(bp_access_reload(access_, &options, &problems), 0);
+    refused(&origin, "Bearer boss-token", BP_SCOPE_READ, 0, BP_E_unauthenticated);
+    let_through(&origin, "Bearer new-token", BP_SCOPE_ADMIN, 0);
+    ck_assert_mem_eq(origin.shown.text, "new-token", 9);
+    bp_origin_forget(&origin);
+    ck_assert_mem_eq(&origin.shown, &none.shown, sizeof none.shown);
+    let_through(&origin, "Bearer new-token", BP_SCOPE_ADMIN, 0);
+}
+END_TEST
+
+START_TEST(test_access__a_token_longer_than_is_remembered_is_known_each_time)
+{
+    struct bp_origin origin = tcp_origin("192.0.2.7");
+    struct bp_access_options options = options_of(file);
+    struct bp_digest hash;
+    char authorization[7 + BP_SHOWN_MAX + 2] = "Bearer ", text[BP_DIGEST_TEXT];
+    memset(authorization + 7, 'x', BP_SHOWN_MAX + 1);
+    bp_digest_of(authorization + 7, BP_SHOWN_MAX + 1, &hash);
+    bp_digest_format(&hash, text);
+    FILE *out = fopen(file, "w");
+    fprintf(out, "long read %s\n", text);
+    fclose(out);
+    open_with(&options);
+    for (int i = 0; i < 2; i++)
+        let_through(&origin, authorization, BP_SCOPE_READ, 0);
+    ck_assert_uint_eq(origin.shown.generation, 0);
+    authorization[7 + BP_SHOWN_MAX] = '\0';
+    refused(&origin, authorization, BP_SCOPE_READ, 0, BP_E_unauthenticated);
+}
+END_TEST
+
 START_TEST(test_access__a_reload_keeps_what_a_token_has_used)
 {
     struct bp_origin origin = tcp_origin("192.0.2.7");
@@ -568,10 +543,6 @@ Suite *suite_access(void)
 {
     Suite *suite = suite_create("access");
     TCase *parts = tcase_create("parts"), *admission = tcase_create("admission");
-    tcase_add_test(parts, test_limit__a_rate_is_spent_at_once_and_comes_back_evenly);
-    tcase_add_test(parts, test_limit__the_wait_is_exact);
-    tcase_add_test(parts, test_limit__what_is_under_way_is_counted_and_given_back);
-    tcase_add_test(parts, test_limit__who_is_refused_for_one_limit_pays_nothing_of_the_other);
     tcase_add_test(parts, test_peers__without_rules_administration_is_for_root_and_the_daemons_user);
     tcase_add_test(parts, test_peers__with_rules_only_who_is_meant_has_anything);
     tcase_add_test(parts, test_peers__names_are_those_of_the_system);
@@ -588,6 +559,9 @@ Suite *suite_access(void)
     tcase_add_test(admission, test_access__callers_that_are_kept_are_bounded_and_busy_ones_stay);
     tcase_add_test(admission, test_access__a_scope_that_is_missing_gives_back_what_was_taken);
     tcase_add_test(admission, test_access__a_reload_takes_what_is_new_and_forgets_what_is_gone);
+    tcase_add_test(admission, test_access__a_token_that_was_shown_before_is_that_token_and_no_other);
+    tcase_add_test(admission, test_access__a_token_that_was_shown_before_is_forgotten_with_a_reload);
+    tcase_add_test(admission, test_access__a_token_longer_than_is_remembered_is_known_each_time);
     tcase_add_test(admission, test_access__a_reload_keeps_what_a_token_has_used);
     tcase_add_test(admission, test_access__a_reload_that_fails_changes_nothing);
     tcase_add_test(admission, test_access__it_does_not_open_with_a_bad_file);

@@ -55,7 +55,7 @@ static void write_tokens(unsigned n)
 
 static bool knows(const char *authorization)
 {
-    const struct bp_origin origin = {.who = "anonymous", .from = "192.0.2.1", .network = "192.0.2.1"};
+    struct bp_origin origin = {.who = "anonymous", .from = "192.0.2.1", .network = "192.0.2.1"};
     struct bp_grant grant = {0};
     struct bp_refusal refusal;
     bool admitted = bp_access_admit(access_, &origin, authorization, BP_SCOPE_READ, 0, &grant, &refusal, NULL) == 0;

@@ -54,6 +54,20 @@ START_TEST(test_head__ambiguous_framing_is_refused)
 }
 END_TEST
 
+START_TEST(test_head__a_name_is_of_the_characters_of_a_token_and_a_value_has_no_control)
+{
+    static const char marks[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    for (int c = 1; c < 256; c++) {
+        const char text[] = {'x', (char)c, 'y', '\0'};
+        const struct field name[] = {{"Host", "a"}, {text, "1"}, {NULL, NULL}};
+        const struct field value[] = {{"Host", "a"}, {"X", text}, {NULL, NULL}};
+        bool is_control = (c < 0x20 && c != '\t') || c == 0x7f;
+        ck_assert_msg(check_head(name, "HTTP/1.1") == (strchr(marks, c) ? BP_OK : BP_E_bad_framing), "name, %d", c);
+        ck_assert_msg(check_head(value, "HTTP/1.1") == (is_control ? BP_E_bad_framing : BP_OK), "value, %d", c);
+    }
+}
+END_TEST
+
 /* A head as it was received, and the parts of it that a parser hands out: each is where it stands there, "|" ends it
  * and is what the parser put in the place of what followed. */
 struct received {
@@ -398,6 +412,7 @@ Suite *suite_http(void)
     Suite *suite = suite_create("http");
     TCase *head = tcase_create("head"), *target = tcase_create("target"), *rest = tcase_create("routes");
     tcase_add_test(head, test_head__ambiguous_framing_is_refused);
+    tcase_add_test(head, test_head__a_name_is_of_the_characters_of_a_token_and_a_value_has_no_control);
     tcase_add_test(head, test_head__what_a_parser_dropped_is_refused);
     tcase_add_test(head, test_head__a_long_one_is_refused_by_one_byte);
     tcase_add_test(head, test_head__plain_framing_is_taken);

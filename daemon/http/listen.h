@@ -1,0 +1,20 @@
+/* The sockets that are listened on. Main thread. */
+#ifndef BP_HTTP_LISTEN_H
+#define BP_HTTP_LISTEN_H
+
+#include <netinet/in.h>
+
+#include "common/base/err.h"
+
+/* Each makes a listening socket, which does not block and is closed by the caller. Code: network_failed. */
+int bp_listen_tcp(const struct sockaddr *address, socklen_t size, int *ret, struct bp_err *err);
+
+/* Its file has mode 0660 and is the caller's to unlink. A socket that a daemon left behind at `path`, which must fit
+ * into a sockaddr_un, is replaced; one that answers is not, nor anything that is no socket. */
+int bp_listen_unix(const char *path, int *ret, struct bp_err *err);
+
+/* The address that a TCP listener has, as a URL has it. */
+#define BP_LISTEN_NAME (INET6_ADDRSTRLEN + sizeof "[]:65535")
+void bp_listen_name(int listener, char ret[BP_LISTEN_NAME]);
+
+#endif
