@@ -356,6 +356,27 @@ void bp_writer_null(struct bp_writer *writer)
     bp_writer_raw(writer, "null", 4);
 }
 
+void bp_writer_put_string(struct bp_writer *writer, const char *key, const char *text)
+{
+    bp_writer_key(writer, key);
+    if (text)
+        bp_writer_string(writer, text);
+    else
+        bp_writer_null(writer);
+}
+
+void bp_writer_put_uint(struct bp_writer *writer, const char *key, uint64_t value)
+{
+    bp_writer_key(writer, key);
+    bp_writer_uint(writer, value);
+}
+
+void bp_writer_put_bool(struct bp_writer *writer, const char *key, bool value)
+{
+    bp_writer_key(writer, key);
+    bp_writer_bool(writer, value);
+}
+
 void bp_writer_digest(struct bp_writer *writer, const struct bp_digest *digest)
 {
     char text[BP_DIGEST_TEXT];

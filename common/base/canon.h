@@ -63,6 +63,11 @@ void bp_writer_null(struct bp_writer *writer);
 void bp_writer_decimal(struct bp_writer *writer, bp_u128 value); /* a string of decimal digits */
 void bp_writer_digest(struct bp_writer *writer, const struct bp_digest *digest);
 
+/* A member: a key and its value. */
+void bp_writer_put_string(struct bp_writer *writer, const char *key, const char *text); /* null for NULL */
+void bp_writer_put_uint(struct bp_writer *writer, const char *key, uint64_t value);
+void bp_writer_put_bool(struct bp_writer *writer, const char *key, bool value);
+
 /* A value that is JSON text already: the caller vouches for it, and in canonical text for its being canonical. */
 void bp_writer_raw(struct bp_writer *writer, const char *json, size_t n);
 

@@ -6,13 +6,7 @@ void bp_gpt2_lm_head_model(struct bp_import *import)
 {
     struct bp_model *model = &import->model;
     struct bp_kind *kind = &model->kinds[0];
-    const char *heads_key = bp_import_spelling(import, "n_head", "num_attention_heads");
-    model->hidden_size = bp_import_required(import, bp_import_spelling(import, "n_embd", "hidden_size"));
-    model->num_hidden_layers = bp_import_required(import, bp_import_spelling(import, "n_layer", "num_hidden_layers"));
-    model->vocab_size = bp_import_required(import, "vocab_size");
-    kind->num_attention_heads = kind->num_key_value_heads = bp_import_size(import, heads_key, 12);
-    bp_import_split_heads(import, heads_key);
-    kind->intermediate_size = bp_import_four_times_hidden(import, "n_inner");
+    bp_import_gpt_sizes(import, 12);
     model->position = BP_POSITION_LEARNED;
     model->max_position_embeddings =
         bp_import_size(import, bp_import_spelling(import, "n_positions", "max_position_embeddings"), 1024);

@@ -35,13 +35,7 @@ void bp_gptj_for_causal_lm(struct bp_import *import)
 {
     struct bp_model *model = &import->model;
     struct bp_kind *kind = &model->kinds[0];
-    const char *heads_key = bp_import_spelling(import, "n_head", "num_attention_heads");
-    model->hidden_size = bp_import_required(import, bp_import_spelling(import, "n_embd", "hidden_size"));
-    model->num_hidden_layers = bp_import_required(import, bp_import_spelling(import, "n_layer", "num_hidden_layers"));
-    model->vocab_size = bp_import_required(import, "vocab_size");
-    kind->num_attention_heads = kind->num_key_value_heads = bp_import_size(import, heads_key, 16);
-    bp_import_split_heads(import, heads_key);
-    kind->intermediate_size = bp_import_four_times_hidden(import, "n_inner");
+    bp_import_gpt_sizes(import, 16);
     model->position = BP_POSITION_ROPE;
     bool whole = json_is_null(bp_import_peek(import, "rotary_dim"));
     kind->rotary_dim = whole ? kind->head_dim : bp_import_size(import, "rotary_dim", 64);

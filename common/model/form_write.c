@@ -18,20 +18,7 @@ bool bp_form_usual_qk_norm_bias(const struct bp_model *model, const struct bp_ki
 
 static void write_true(struct bp_writer *writer, const char *key)
 {
-    bp_writer_key(writer, key);
-    bp_writer_bool(writer, true);
-}
-
-static void write_size(struct bp_writer *writer, const char *key, uint64_t value)
-{
-    bp_writer_key(writer, key);
-    bp_writer_uint(writer, value);
-}
-
-static void write_word(struct bp_writer *writer, const char *key, const char *word)
-{
-    bp_writer_key(writer, key);
-    bp_writer_string(writer, word);
+    bp_writer_put_bool(writer, key, true);
 }
 
 static void write_bias(struct bp_writer *writer, const struct bp_model *model, const struct bp_kind *kind)
@@ -67,20 +54,20 @@ static void write_head_dim(struct bp_writer *writer, const struct bp_model *mode
 {
     bool quotient = (bp_u128)kind->head_dim * kind->num_attention_heads == model->hidden_size;
     if (kind->attention == BP_ATTENTION_HEADS && !quotient)
-        write_size(writer, "head_dim", kind->head_dim);
+        bp_writer_put_uint(writer, "head_dim", kind->head_dim);
 }
 
 static void write_kv_heads(struct bp_writer *writer, const struct bp_model *model, const struct bp_kind *kind)
 {
     (void)model;
     if (kind->attention == BP_ATTENTION_HEADS && kind->num_key_value_heads != kind->num_attention_heads)
-        write_size(writer, "num_key_value_heads", kind->num_key_value_heads);
+        bp_writer_put_uint(writer, "num_key_value_heads", kind->num_key_value_heads);
 }
 
 static void write_rotary_dim(struct bp_writer *writer, const struct bp_model *model, const struct bp_kind *kind)
 {
     if (kind->rotary_dim != bp_form_usual_rotary_dim(model, kind))
-        write_size(writer, "rotary_dim", kind->rotary_dim);
+        bp_writer_put_uint(writer, "rotary_dim", kind->rotary_dim);
 }
 
 static void write_qk_norm(struct bp_writer *writer, const struct bp_model *model, const struct bp_kind *kind)
@@ -94,22 +81,21 @@ static void write_qk_norm_bias(struct bp_writer *writer, const struct bp_model *
 {
     if (kind->qk_norm_bias == bp_form_usual_qk_norm_bias(model, kind))
         return;
-    bp_writer_key(writer, "qk_norm_bias");
-    bp_writer_bool(writer, kind->qk_norm_bias);
+    bp_writer_put_bool(writer, "qk_norm_bias", kind->qk_norm_bias);
 }
 
 static void write_qk_norm_form(struct bp_writer *writer, const struct bp_model *model, const struct bp_kind *kind)
 {
     (void)model;
     if (kind->qk_norm > BP_QK_NORM_HEAD)
-        write_word(writer, "qk_norm_form", bp_qk_norm_names[kind->qk_norm]);
+        bp_writer_put_string(writer, "qk_norm_form", bp_qk_norm_names[kind->qk_norm]);
 }
 
 static void write_max_positions(struct bp_writer *writer, const struct bp_model *model, const struct bp_kind *kind)
 {
     (void)kind;
     if (model->position == BP_POSITION_LEARNED)
-        write_size(writer, "max_position_embeddings", model->max_position_embeddings);
+        bp_writer_put_uint(writer, "max_position_embeddings", model->max_position_embeddings);
 }
 
 static void write_keys(struct bp_writer *writer, const struct bp_model *model, const struct bp_kind *kind,
@@ -143,8 +129,8 @@ static void write_layers(struct bp_writer *writer, const struct bp_model *model,
         for (next = first; next < model->num_hidden_layers && model->layer_kinds[next] == at; next++)
             ;
         bp_writer_object(writer);
-        write_size(writer, "count", next - first);
-        write_word(writer, "kind", model->kinds[at].name);
+        bp_writer_put_uint(writer, "count", next - first);
+        bp_writer_put_string(writer, "kind", model->kinds[at].name);
         bp_writer_end(writer);
     }
     bp_writer_end(writer);
@@ -153,13 +139,13 @@ static void write_layers(struct bp_writer *writer, const struct bp_model *model,
 static void write_label(struct bp_writer *writer, const struct bp_model *model, const struct bp_kind *kind)
 {
     (void)kind;
-    write_word(writer, "name", model->name);
+    bp_writer_put_string(writer, "name", model->name);
 }
 
 static void write_kind_name(struct bp_writer *writer, const struct bp_model *model, const struct bp_kind *kind)
 {
     (void)model;
-    write_word(writer, "name", kind->name);
+    bp_writer_put_string(writer, "name", kind->name);
 }
 
 /* Words are read and written as numbers of that size. */
@@ -242,7 +228,7 @@ static void write_plain(struct bp_writer *writer, const struct bp_form_key *key,
     case BP_FORM_SIZE_OR_NONE:
         memcpy(&size, at, sizeof size);
         if (size || key->sort == BP_FORM_SIZE)
-            write_size(writer, key->key, size);
+            bp_writer_put_uint(writer, key->key, size);
         break;
     case BP_FORM_FLAG:
         if (*(const bool *)at)
@@ -251,7 +237,7 @@ static void write_plain(struct bp_writer *writer, const struct bp_form_key *key,
     case BP_FORM_WORD:
         memcpy(&word, at, sizeof word);
         if (word != key->usual)
-            write_word(writer, key->key, key->words[word]);
+            bp_writer_put_string(writer, key->key, key->words[word]);
         break;
     case BP_FORM_OWN:
         break;

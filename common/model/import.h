@@ -66,6 +66,9 @@ bool bp_import_tied(struct bp_import *import, bool fallback);
 /* hidden_size, num_hidden_layers and vocab_size, which are required, the last unless the class's counts (not 0). */
 void bp_import_sizes(struct bp_import *import, uint64_t vocab_by_default);
 
+/* What GPT-2 and GPT-J spell n_embd, n_layer, n_head (`heads` by default) and n_inner, or as later classes do. */
+void bp_import_gpt_sizes(struct bp_import *import, uint64_t heads);
+
 /* Four times the hidden size unless the key says otherwise. */
 uint64_t bp_import_four_times_hidden(struct bp_import *import, const char *key);
 

@@ -22,6 +22,19 @@ uint64_t bp_import_four_times_hidden(struct bp_import *import, const char *key)
     return width;
 }
 
+void bp_import_gpt_sizes(struct bp_import *import, uint64_t heads)
+{
+    struct bp_model *model = &import->model;
+    struct bp_kind *kind = &model->kinds[0];
+    const char *heads_key = bp_import_spelling(import, "n_head", "num_attention_heads");
+    model->hidden_size = bp_import_required(import, bp_import_spelling(import, "n_embd", "hidden_size"));
+    model->num_hidden_layers = bp_import_required(import, bp_import_spelling(import, "n_layer", "num_hidden_layers"));
+    model->vocab_size = bp_import_required(import, "vocab_size");
+    kind->num_attention_heads = kind->num_key_value_heads = bp_import_size(import, heads_key, heads);
+    bp_import_split_heads(import, heads_key);
+    kind->intermediate_size = bp_import_four_times_hidden(import, "n_inner");
+}
+
 void bp_import_kv_heads(struct bp_import *import, uint64_t fallback)
 {
     static const char key[] = "num_key_value_heads";

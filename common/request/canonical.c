@@ -1,30 +1,16 @@
 /* Canonical forms of the bindings and of the whole request, and the digests made of them. */
 #include "common/request/request.h"
 
-static void write_word(struct bp_writer *writer, const char *key, const char *word)
-{
-    bp_writer_key(writer, key);
-    bp_writer_string(writer, word);
-}
-
-static void write_uint(struct bp_writer *writer, const char *key, uint64_t value)
-{
-    bp_writer_key(writer, key);
-    bp_writer_uint(writer, value);
-}
-
 static void write_uint_but(struct bp_writer *writer, const char *key, uint64_t value, uint64_t usual)
 {
     if (value != usual)
-        write_uint(writer, key, value);
+        bp_writer_put_uint(writer, key, value);
 }
 
 static void write_bool_but(struct bp_writer *writer, const char *key, bool value, bool usual)
 {
-    if (value != usual) {
-        bp_writer_key(writer, key);
-        bp_writer_bool(writer, value);
-    }
+    if (value != usual)
+        bp_writer_put_bool(writer, key, value);
 }
 
 static void write_block_kinds(struct bp_writer *writer, const struct bp_workload *workload)
@@ -43,22 +29,22 @@ void bp_workload_write(struct bp_writer *writer, const struct bp_workload *workl
     bp_writer_object(writer);
     if (workload->mode == BP_MODE_TRAINING) {
         write_block_kinds(writer, workload);
-        write_word(writer, "dtype", bp_dtype_names[workload->dtype]);
-        write_uint(writer, "global_batch_size", workload->global_batch_size);
+        bp_writer_put_string(writer, "dtype", bp_dtype_names[workload->dtype]);
+        bp_writer_put_uint(writer, "global_batch_size", workload->global_batch_size);
         if (workload->gradient_dtype != BP_DTYPE_FLOAT32)
-            write_word(writer, "gradient_dtype", bp_dtype_names[workload->gradient_dtype]);
-        write_uint(writer, "micro_batch_size", workload->micro_batch_size);
-        write_word(writer, "mode", bp_mode_names[workload->mode]);
-        write_uint(writer, "sequence_length", workload->sequence_length);
+            bp_writer_put_string(writer, "gradient_dtype", bp_dtype_names[workload->gradient_dtype]);
+        bp_writer_put_uint(writer, "micro_batch_size", workload->micro_batch_size);
+        bp_writer_put_string(writer, "mode", bp_mode_names[workload->mode]);
+        bp_writer_put_uint(writer, "sequence_length", workload->sequence_length);
     } else {
-        write_uint(writer, "batch_size", workload->batch_size);
+        bp_writer_put_uint(writer, "batch_size", workload->batch_size);
         write_block_kinds(writer, workload);
-        write_uint(writer, "context_length", workload->context_length);
-        write_word(writer, "dtype", bp_dtype_names[workload->dtype]);
+        bp_writer_put_uint(writer, "context_length", workload->context_length);
+        bp_writer_put_string(writer, "dtype", bp_dtype_names[workload->dtype]);
         if (workload->kv_cache_dtype != workload->dtype)
-            write_word(writer, "kv_cache_dtype", bp_dtype_names[workload->kv_cache_dtype]);
-        write_word(writer, "mode", bp_mode_names[workload->mode]);
-        write_word(writer, "phase", bp_inference_phase_names[workload->phase]);
+            bp_writer_put_string(writer, "kv_cache_dtype", bp_dtype_names[workload->kv_cache_dtype]);
+        bp_writer_put_string(writer, "mode", bp_mode_names[workload->mode]);
+        bp_writer_put_string(writer, "phase", bp_inference_phase_names[workload->phase]);
     }
     bp_writer_end(writer);
 }
@@ -85,15 +71,15 @@ static void write_training_strategy(struct bp_writer *writer, const struct bp_st
     enum bp_schedule schedule = strategy->pipeline_parallel > 1 ? BP_SCHEDULE_1F1B : BP_SCHEDULE_NONE;
     write_uint_but(writer, "context_parallel", strategy->context_parallel, 1);
     if (strategy->cp_comm != BP_CP_RING)
-        write_word(writer, "cp_comm", bp_cp_comm_names[strategy->cp_comm]);
+        bp_writer_put_string(writer, "cp_comm", bp_cp_comm_names[strategy->cp_comm]);
     write_uint_but(writer, "data_parallel", strategy->data_parallel, 1);
     write_expert_degrees(writer, strategy);
     write_pipeline_layers(writer, strategy);
     write_uint_but(writer, "pipeline_parallel", strategy->pipeline_parallel, 1);
     if (strategy->pipeline_schedule != schedule)
-        write_word(writer, "pipeline_schedule", bp_schedule_names[strategy->pipeline_schedule]);
+        bp_writer_put_string(writer, "pipeline_schedule", bp_schedule_names[strategy->pipeline_schedule]);
     if (strategy->recompute != BP_RECOMPUTE_NONE)
-        write_word(writer, "recompute", bp_recompute_names[strategy->recompute]);
+        bp_writer_put_string(writer, "recompute", bp_recompute_names[strategy->recompute]);
     write_bool_but(writer, "recompute_activation", strategy->recompute_activation, false);
     write_bool_but(writer, "recompute_all_gather", strategy->recompute_all_gather, strategy->sequence_parallel);
     write_bool_but(writer, "sequence_parallel", strategy->sequence_parallel, false);
@@ -120,15 +106,15 @@ void bp_strategy_write(struct bp_writer *writer, const struct bp_strategy *strat
 void bp_target_write(struct bp_writer *writer, const struct bp_target *target)
 {
     bp_writer_object(writer);
-    write_word(writer, "kind", bp_target_kind_names[target->kind]);
+    bp_writer_put_string(writer, "kind", bp_target_kind_names[target->kind]);
     bp_writer_end(writer);
 }
 
 void bp_deployment_write(struct bp_writer *writer, const struct bp_deployment *deployment)
 {
     bp_writer_object(writer);
-    write_uint(writer, "devices", deployment->devices);
-    write_uint(writer, "memory_bytes", deployment->memory.n);
+    bp_writer_put_uint(writer, "devices", deployment->devices);
+    bp_writer_put_uint(writer, "memory_bytes", deployment->memory.n);
     bp_writer_end(writer);
 }
 
@@ -247,8 +233,8 @@ int bp_plan_id(const struct bp_request *request, const struct bp_pass_revision *
     bp_writer_array(&writer);
     for (size_t i = 0; i < n_passes; i++) {
         bp_writer_object(&writer);
-        write_word(&writer, "name", passes[i].name);
-        write_uint(&writer, "revision", passes[i].revision);
+        bp_writer_put_string(&writer, "name", passes[i].name);
+        bp_writer_put_uint(&writer, "revision", passes[i].revision);
         bp_writer_end(&writer);
     }
     bp_writer_end(&writer);

@@ -62,30 +62,20 @@ void bp_peer_deal(struct bp_peer *peer, const char *name, const uint64_t *of_sta
 
 static void write_text(struct bp_writer *writer, const char *key, const char *text)
 {
-    if (!text)
-        return;
-    bp_writer_key(writer, key);
-    bp_writer_string(writer, text);
+    if (text)
+        bp_writer_put_string(writer, key, text);
 }
 
 static void write_uint(struct bp_writer *writer, const char *key, uint64_t value)
 {
-    if (!value)
-        return;
-    bp_writer_key(writer, key);
-    bp_writer_uint(writer, value);
-}
-
-static void write_bool(struct bp_writer *writer, const char *key, bool value)
-{
-    bp_writer_key(writer, key);
-    bp_writer_bool(writer, value);
+    if (value)
+        bp_writer_put_uint(writer, key, value);
 }
 
 static void write_true(struct bp_writer *writer, const char *key, bool value)
 {
     if (value)
-        write_bool(writer, key, true);
+        bp_writer_put_bool(writer, key, true);
 }
 
 /* A bias of every linear is one of the experts' too. */
@@ -165,17 +155,16 @@ static void write_training_strategy(struct bp_writer *writer, const struct bp_pe
     write_text(writer, "cp_comm", job->cp_comm);
     write_uint(writer, "expert_parallel", job->expert_parallel);
     write_uint(writer, "expert_tensor_parallel", job->expert_tensor_parallel);
-    write_bool(writer, "sequence_parallel", job->sequence_parallel);
+    bp_writer_put_bool(writer, "sequence_parallel", job->sequence_parallel);
     write_text(writer, "recompute", bp_recompute_names[job->recompute]);
     if (job->gathers_once)
-        write_bool(writer, "recompute_all_gather", false);
+        bp_writer_put_bool(writer, "recompute_all_gather", false);
     write_true(writer, "recompute_activation", job->recompute_activation);
     if (job->pipeline_parallel > 1)
         write_text(writer, "pipeline_schedule",
                    bp_schedule_names[job->virtual_stages > 1 ? BP_SCHEDULE_INTERLEAVED : BP_SCHEDULE_1F1B]);
     write_uint(writer, "virtual_stages", job->virtual_stages);
-    bp_writer_key(writer, "zero_stage");
-    bp_writer_uint(writer, job->zero_stage);
+    bp_writer_put_uint(writer, "zero_stage", job->zero_stage);
     write_text(writer, "optimizer", job->optimizer);
 }
 

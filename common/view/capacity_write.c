@@ -13,18 +13,6 @@ static const char *const excluded[] = {
     "what eager PyTorch keeps beyond the fused norm and activation kernels assumed",
 };
 
-static void write_word(struct bp_writer *writer, const char *key, const char *word)
-{
-    bp_writer_key(writer, key);
-    bp_writer_string(writer, word);
-}
-
-static void write_uint(struct bp_writer *writer, const char *key, uint64_t value)
-{
-    bp_writer_key(writer, key);
-    bp_writer_uint(writer, value);
-}
-
 static void write_decimal(struct bp_writer *writer, const char *key, bp_u128 value)
 {
     bp_writer_key(writer, key);
@@ -67,22 +55,22 @@ static void write_conventions(struct bp_writer *writer, const struct bp_whole_jo
     bp_writer_object(writer);
     if (workload->n_block_kinds)
         write_block_kinds(writer, workload);
-    write_word(writer, "attention", bp_attention_count_names[conventions->attention]);
-    write_word(writer, "operations", bp_operations_count_names[conventions->operations]);
-    write_word(writer, "attention_kernel", bp_kernel_names[conventions->kernel]);
+    bp_writer_put_string(writer, "attention", bp_attention_count_names[conventions->attention]);
+    bp_writer_put_string(writer, "operations", bp_operations_count_names[conventions->operations]);
+    bp_writer_put_string(writer, "attention_kernel", bp_kernel_names[conventions->kernel]);
     if (workload->mode == BP_MODE_TRAINING) {
-        write_word(writer, "loss", bp_loss_names[conventions->loss]);
-        write_word(writer, "optimizer", bp_optimizer_names[job->optimizer]);
-        write_word(writer, "gradient_dtype", bp_dtype_names[workload->gradient_dtype]);
+        bp_writer_put_string(writer, "loss", bp_loss_names[conventions->loss]);
+        bp_writer_put_string(writer, "optimizer", bp_optimizer_names[job->optimizer]);
+        bp_writer_put_string(writer, "gradient_dtype", bp_dtype_names[workload->gradient_dtype]);
         if (job->request.strategy.context_parallel > 1)
-            write_word(writer, "cp_comm", bp_cp_comm_names[job->request.strategy.cp_comm]);
+            bp_writer_put_string(writer, "cp_comm", bp_cp_comm_names[job->request.strategy.cp_comm]);
     } else {
-        write_word(writer, "weights",
-                   job->storage.element_bits ? job->storage.method : bp_dtype_names[workload->dtype]);
-        write_word(writer, "window_kv", bp_window_kv_names[conventions->window_kv]);
-        write_word(writer, "kv_cache_dtype", bp_dtype_names[workload->kv_cache_dtype]);
-        write_uint(writer, "kv_block", job->kv_block);
-        write_uint(writer, "prefill_chunk", job->prefill_chunk);
+        bp_writer_put_string(writer, "weights",
+                             job->storage.element_bits ? job->storage.method : bp_dtype_names[workload->dtype]);
+        bp_writer_put_string(writer, "window_kv", bp_window_kv_names[conventions->window_kv]);
+        bp_writer_put_string(writer, "kv_cache_dtype", bp_dtype_names[workload->kv_cache_dtype]);
+        bp_writer_put_uint(writer, "kv_block", job->kv_block);
+        bp_writer_put_uint(writer, "prefill_chunk", job->prefill_chunk);
     }
     bp_writer_end(writer);
 }
@@ -177,7 +165,7 @@ static void write_blocks(struct bp_writer *writer, const struct bp_request *requ
     bp_writer_object(writer);
     for (uint32_t i = 0; i < model->n_kinds; i++)
         if (bp_request_has_kind(request, i))
-            write_uint(writer, model->kinds[i].name, of_kind[i]);
+            bp_writer_put_uint(writer, model->kinds[i].name, of_kind[i]);
     bp_writer_end(writer);
 }
 
@@ -186,21 +174,21 @@ static void write_stage(struct bp_writer *writer, const struct bp_request *reque
 {
     enum bp_mode mode = request->workload.mode;
     bp_writer_object(writer);
-    write_uint(writer, "stage", place);
+    bp_writer_put_uint(writer, "stage", place);
     write_blocks(writer, request, place);
-    write_uint(writer, "in_flight", stage->in_flight);
+    bp_writer_put_uint(writer, "in_flight", stage->in_flight);
     bp_writer_key(writer, "components");
     bp_writer_object(writer);
     for (enum bp_holding holding = 0; holding < BP_HOLDING_N; holding++)
         if (bp_holding_in(holding, mode))
-            write_uint(writer, bp_holding_names[holding], stage->holdings[holding].n);
+            bp_writer_put_uint(writer, bp_holding_names[holding], stage->holdings[holding].n);
     bp_writer_end(writer);
     bp_writer_key(writer, "blocks_only");
     bp_writer_object(writer);
     for (size_t i = 0; i < (mode == BP_MODE_TRAINING ? 3U : 1U); i++)
-        write_uint(writer, bp_holding_names[i], stage->blocks_only[i].n);
+        bp_writer_put_uint(writer, bp_holding_names[i], stage->blocks_only[i].n);
     bp_writer_end(writer);
-    write_uint(writer, "total", stage->total.n);
+    bp_writer_put_uint(writer, "total", stage->total.n);
     bp_writer_end(writer);
 }
 
@@ -211,8 +199,8 @@ static void write_stages(struct bp_writer *writer, const struct bp_whole_job *jo
     for (uint64_t place = 0; place < capacity->n_stages; place++)
         write_stage(writer, &job->request, &capacity->stages[place], place);
     bp_writer_end(writer);
-    write_uint(writer, "binding_stage", capacity->binding_stage);
-    write_uint(writer, "total", capacity->total.n);
+    bp_writer_put_uint(writer, "binding_stage", capacity->binding_stage);
+    bp_writer_put_uint(writer, "total", capacity->total.n);
 }
 
 /* ---- Fitting ---- */
@@ -257,7 +245,7 @@ static void write_suggestion(struct bp_writer *writer, const struct bp_whole_job
         if (!suggestion->changed[field])
             continue;
         bp_writer_object(writer);
-        write_word(writer, "path", bp_fit_paths[field]);
+        bp_writer_put_string(writer, "path", bp_fit_paths[field]);
         bp_writer_key(writer, "from");
         write_field(writer, said, field);
         bp_writer_key(writer, "to");
@@ -265,8 +253,8 @@ static void write_suggestion(struct bp_writer *writer, const struct bp_whole_job
         bp_writer_end(writer);
     }
     bp_writer_end(writer);
-    write_uint(writer, "total", suggestion->total.n);
-    write_uint(writer, "headroom", suggestion->headroom.n);
+    bp_writer_put_uint(writer, "total", suggestion->total.n);
+    bp_writer_put_uint(writer, "headroom", suggestion->headroom.n);
     bp_writer_end(writer);
 }
 
@@ -274,22 +262,21 @@ static void write_suggestion(struct bp_writer *writer, const struct bp_whole_job
 static void write_verdict(struct bp_writer *writer, const struct bp_whole_job *job, const struct bp_fit *fit)
 {
     const struct bp_capacity *capacity = &fit->capacity;
-    write_uint(writer, "memory_bytes", job->memory.n);
-    write_uint(writer, "reserve_bytes", job->reserve.n);
-    write_uint(writer, "utilization_permille", job->utilization_permille);
-    bp_writer_key(writer, job->has_allowance ? "fits" : "fits_before_reserve");
-    bp_writer_bool(writer, capacity->fits);
-    write_uint(writer, "headroom", capacity->headroom.n);
-    write_uint(writer, "shortfall", capacity->shortfall.n);
+    bp_writer_put_uint(writer, "memory_bytes", job->memory.n);
+    bp_writer_put_uint(writer, "reserve_bytes", job->reserve.n);
+    bp_writer_put_uint(writer, "utilization_permille", job->utilization_permille);
+    bp_writer_put_bool(writer, job->has_allowance ? "fits" : "fits_before_reserve", capacity->fits);
+    bp_writer_put_uint(writer, "headroom", capacity->headroom.n);
+    bp_writer_put_uint(writer, "shortfall", capacity->shortfall.n);
     bp_writer_key(writer, "suggestions");
     bp_writer_array(writer);
     for (size_t i = 0; i < fit->n_suggestions; i++)
         write_suggestion(writer, fit->said, &fit->suggestions[i]);
     bp_writer_end(writer);
-    write_uint(writer, "fewest_devices", fit->fewest_devices);
+    bp_writer_put_uint(writer, "fewest_devices", fit->fewest_devices);
     if (job->request.workload.mode == BP_MODE_INFERENCE) {
-        write_uint(writer, "kv_tokens_that_fit", capacity->kv_tokens_that_fit);
-        write_uint(writer, "max_batch", capacity->max_batch);
+        bp_writer_put_uint(writer, "kv_tokens_that_fit", capacity->kv_tokens_that_fit);
+        bp_writer_put_uint(writer, "max_batch", capacity->max_batch);
     }
 }
 
@@ -319,11 +306,11 @@ static void write_step(struct bp_writer *writer, const struct bp_capacity *capac
     bp_writer_end(writer);
     bp_writer_key(writer, "wire_bytes");
     bp_writer_object(writer);
-    write_uint(writer, "tensor", wire->tensor.n);
-    write_uint(writer, "pipeline", wire->pipeline.n);
-    write_uint(writer, "data", wire->data.n);
-    write_uint(writer, "expert", wire->expert.n);
-    write_uint(writer, "context", wire->context.n);
+    bp_writer_put_uint(writer, "tensor", wire->tensor.n);
+    bp_writer_put_uint(writer, "pipeline", wire->pipeline.n);
+    bp_writer_put_uint(writer, "data", wire->data.n);
+    bp_writer_put_uint(writer, "expert", wire->expert.n);
+    bp_writer_put_uint(writer, "context", wire->context.n);
     bp_writer_end(writer);
 }
 
@@ -337,13 +324,13 @@ int bp_capacity_write(struct bp_writer *writer, const struct bp_capacity_answer 
     bp_writer_object(writer);
     write_digest(writer, "plan", answer->plan);
     write_digest(writer, "portable", answer->portable);
-    write_uint(writer, "revision", BP_CAPACITY_REVISION);
+    bp_writer_put_uint(writer, "revision", BP_CAPACITY_REVISION);
     write_conventions(writer, job);
     write_assumptions(writer, job);
     write_lists(writer, answer->config);
     bp_writer_key(writer, "parameters");
     bp_parameters_write(writer, &count);
-    write_uint(writer, "kv_bytes_per_token", capacity->kv_per_token.n);
+    bp_writer_put_uint(writer, "kv_bytes_per_token", capacity->kv_per_token.n);
     write_stages(writer, job, capacity);
     if (job->has_memory) {
         write_verdict(writer, job, answer->fit);

@@ -2,8 +2,7 @@
 
 static void text_member(struct bp_writer *writer, const char *key, const char *text)
 {
-    bp_writer_key(writer, key);
-    bp_writer_string(writer, text);
+    bp_writer_put_string(writer, key, text);
 }
 
 static void references_write(struct bp_writer *writer, const struct bp_pass *pass)
@@ -67,8 +66,7 @@ void bp_contract_write(struct bp_writer *writer, const struct bp_pass *pass)
 {
     bp_writer_object(writer);
     text_member(writer, "name", pass->name);
-    bp_writer_key(writer, "revision");
-    bp_writer_uint(writer, pass->revision);
+    bp_writer_put_uint(writer, "revision", pass->revision);
     text_member(writer, "title", pass->title);
     text_member(writer, "summary", pass->summary);
     text_member(writer, "source", bp_stage_names[pass->source]);

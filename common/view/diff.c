@@ -113,8 +113,7 @@ static void differences_write(struct bp_writer *writer, struct differences *foun
     bp_writer_array(writer);
     for (size_t i = 0; i < found->n; i++) {
         bp_writer_object(writer);
-        bp_writer_key(writer, "path");
-        bp_writer_string(writer, found->at[i].path);
+        bp_writer_put_string(writer, "path", found->at[i].path);
         side_write(writer, found, "a", found->at[i].a);
         side_write(writer, found, "b", found->at[i].b);
         bp_writer_end(writer);
@@ -172,12 +171,11 @@ static void stages_write(struct bp_writer *writer, const struct bp_diff_side *a,
         if (!a->has[stage] && !b->has[stage])
             continue;
         bp_writer_object(writer);
-        bp_writer_key(writer, "stage");
-        bp_writer_string(writer, bp_stage_names[stage]);
+        bp_writer_put_string(writer, "stage", bp_stage_names[stage]);
         stage_digest_write(writer, "a", a, stage);
         stage_digest_write(writer, "b", b, stage);
-        bp_writer_key(writer, "same");
-        bp_writer_bool(writer, a->has[stage] && b->has[stage] && bp_digest_equal(&a->digest[stage], &b->digest[stage]));
+        bp_writer_put_bool(writer, "same",
+                           a->has[stage] && b->has[stage] && bp_digest_equal(&a->digest[stage], &b->digest[stage]));
         bp_writer_end(writer);
     }
     bp_writer_end(writer);

@@ -2,27 +2,6 @@
 
 #include "common/view/capacity_write.h"
 
-static void write_text(struct bp_writer *writer, const char *key, const char *text)
-{
-    bp_writer_key(writer, key);
-    if (text)
-        bp_writer_string(writer, text);
-    else
-        bp_writer_null(writer);
-}
-
-static void write_uint(struct bp_writer *writer, const char *key, uint64_t value)
-{
-    bp_writer_key(writer, key);
-    bp_writer_uint(writer, value);
-}
-
-static void write_bool(struct bp_writer *writer, const char *key, bool value)
-{
-    bp_writer_key(writer, key);
-    bp_writer_bool(writer, value);
-}
-
 static void write_sizes(struct bp_writer *writer, const struct bp_kind *kind)
 {
     const struct {
@@ -46,7 +25,7 @@ static void write_sizes(struct bp_writer *writer, const struct bp_kind *kind)
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value)
-            write_uint(writer, sizes[i].key, sizes[i].value);
+            bp_writer_put_uint(writer, sizes[i].key, sizes[i].value);
 }
 
 static void write_features(struct bp_writer *writer, const struct bp_kind *kind)
@@ -64,7 +43,7 @@ static void write_features(struct bp_writer *writer, const struct bp_kind *kind)
     };
     for (size_t i = 0; i < sizeof features / sizeof *features; i++)
         if (features[i].has)
-            write_bool(writer, features[i].key, true);
+            bp_writer_put_bool(writer, features[i].key, true);
 }
 
 /* Sizes and features that a kind does not have are left out. */
@@ -75,17 +54,17 @@ static int write_kind(struct bp_writer *writer, const struct bp_model *model, co
     if (bp_kind_count(model, kind, &count, err) < 0)
         return -1;
     bp_writer_object(writer);
-    write_text(writer, "kind", kind->name);
-    write_uint(writer, "layers", kind->layers);
+    bp_writer_put_string(writer, "kind", kind->name);
+    bp_writer_put_uint(writer, "layers", kind->layers);
     bp_writer_key(writer, "parameters");
     bp_writer_decimal(writer, count.total);
     bp_writer_key(writer, "active");
     bp_writer_decimal(writer, count.active);
-    write_text(writer, "attention", bp_attention_names[kind->attention]);
-    write_text(writer, "activation", bp_activation_names[kind->activation]);
-    write_text(writer, "norms", bp_norm_place_names[kind->norm_place]);
-    write_text(writer, "qk_norm", kind->qk_norm ? bp_qk_norm_names[kind->qk_norm] : NULL);
-    write_text(writer, "residual", bp_residual_names[kind->residual]);
+    bp_writer_put_string(writer, "attention", bp_attention_names[kind->attention]);
+    bp_writer_put_string(writer, "activation", bp_activation_names[kind->activation]);
+    bp_writer_put_string(writer, "norms", bp_norm_place_names[kind->norm_place]);
+    bp_writer_put_string(writer, "qk_norm", kind->qk_norm ? bp_qk_norm_names[kind->qk_norm] : NULL);
+    bp_writer_put_string(writer, "residual", bp_residual_names[kind->residual]);
     write_sizes(writer, kind);
     write_features(writer, kind);
     bp_writer_end(writer);
@@ -100,12 +79,12 @@ static void write_quantisation(struct bp_writer *writer, const struct bp_quantis
         return;
     }
     bp_writer_object(writer);
-    write_text(writer, "method", quantisation->method);
-    write_uint(writer, "element_bits", quantisation->element_bits);
-    write_uint(writer, "scale_bits", quantisation->scale_bits);
-    write_uint(writer, "block_rows", quantisation->block_rows);
-    write_uint(writer, "block_columns", quantisation->block_columns);
-    write_bool(writer, "experts_only", quantisation->experts_only);
+    bp_writer_put_string(writer, "method", quantisation->method);
+    bp_writer_put_uint(writer, "element_bits", quantisation->element_bits);
+    bp_writer_put_uint(writer, "scale_bits", quantisation->scale_bits);
+    bp_writer_put_uint(writer, "block_rows", quantisation->block_rows);
+    bp_writer_put_uint(writer, "block_columns", quantisation->block_columns);
+    bp_writer_put_bool(writer, "experts_only", quantisation->experts_only);
     bp_writer_end(writer);
 }
 
@@ -124,8 +103,8 @@ static void write_refused(struct bp_writer *writer, const struct bp_config *conf
     bp_writer_array(writer);
     for (size_t i = 0; i < config->n_refused; i++) {
         bp_writer_object(writer);
-        write_text(writer, "path", config->refused[i].pointer);
-        write_text(writer, "message", config->refused[i].message);
+        bp_writer_put_string(writer, "path", config->refused[i].pointer);
+        bp_writer_put_string(writer, "message", config->refused[i].message);
         bp_writer_end(writer);
     }
     bp_writer_end(writer);
@@ -139,15 +118,15 @@ int bp_explain_write(struct bp_writer *writer, const struct bp_config *config, s
     if (bp_calc_check(&calc, "", "the KV cache of a token", err))
         return -1;
     bp_writer_object(writer);
-    write_text(writer, "name", config->model.name);
-    write_text(writer, "family", config->family);
-    write_text(writer, "class", config->public_class);
-    write_text(writer, "dtype", config->dtype);
+    bp_writer_put_string(writer, "name", config->model.name);
+    bp_writer_put_string(writer, "family", config->family);
+    bp_writer_put_string(writer, "class", config->public_class);
+    bp_writer_put_string(writer, "dtype", config->dtype);
     write_quantisation(writer, &config->quantisation);
-    write_uint(writer, "hidden_size", config->model.hidden_size);
-    write_uint(writer, "num_hidden_layers", config->model.num_hidden_layers);
-    write_uint(writer, "vocab_size", config->model.vocab_size);
-    write_bool(writer, "tie_word_embeddings", config->model.tie_word_embeddings);
+    bp_writer_put_uint(writer, "hidden_size", config->model.hidden_size);
+    bp_writer_put_uint(writer, "num_hidden_layers", config->model.num_hidden_layers);
+    bp_writer_put_uint(writer, "vocab_size", config->model.vocab_size);
+    bp_writer_put_bool(writer, "tie_word_embeddings", config->model.tie_word_embeddings);
     bp_writer_key(writer, "parameters");
     bp_parameters_write(writer, &config->count);
     bp_writer_key(writer, "kinds");
@@ -156,7 +135,7 @@ int bp_explain_write(struct bp_writer *writer, const struct bp_config *config, s
         if (write_kind(writer, &config->model, &config->model.kinds[i], err) < 0)
             return -1;
     bp_writer_end(writer);
-    write_uint(writer, "kv_bytes_per_token", kv.n);
+    bp_writer_put_uint(writer, "kv_bytes_per_token", kv.n);
     write_pointers(writer, "ignored", config->ignored, config->n_ignored);
     write_pointers(writer, "assumed", config->assumed, config->n_assumed);
     write_refused(writer, config);

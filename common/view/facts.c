@@ -39,16 +39,12 @@ int bp_facts_of(const struct bp_distributed_ir *distributed, const struct bp_por
 
 static void sum_write_members(struct bp_writer *writer, const struct bp_sum *sum)
 {
-    bp_writer_key(writer, "tasks");
-    bp_writer_uint(writer, sum->tasks);
+    bp_writer_put_uint(writer, "tasks", sum->tasks);
     bp_writer_key(writer, "operations");
     bp_writer_decimal(writer, sum->work.operations.n);
-    bp_writer_key(writer, "read_bytes");
-    bp_writer_uint(writer, sum->work.read.n);
-    bp_writer_key(writer, "write_bytes");
-    bp_writer_uint(writer, sum->work.write.n);
-    bp_writer_key(writer, "message_bytes");
-    bp_writer_uint(writer, sum->work.message.n);
+    bp_writer_put_uint(writer, "read_bytes", sum->work.read.n);
+    bp_writer_put_uint(writer, "write_bytes", sum->work.write.n);
+    bp_writer_put_uint(writer, "message_bytes", sum->work.message.n);
 }
 
 static void sums_write(struct bp_writer *writer, const struct bp_sum *sums, const char *const *names)
@@ -71,8 +67,7 @@ static void memory_write(struct bp_writer *writer, const struct bp_memory *memor
     for (unsigned fact = 0; fact < BP_MEMORY_N; fact++) {
         if (!bp_memory_fact_in((enum bp_memory_fact)fact, mode))
             continue;
-        bp_writer_key(writer, bp_memory_names[fact]);
-        bp_writer_uint(writer, memory->at[fact].n);
+        bp_writer_put_uint(writer, bp_memory_names[fact], memory->at[fact].n);
     }
     bp_writer_end(writer);
 }
@@ -84,8 +79,7 @@ static void blocks_write(struct bp_writer *writer, const struct bp_facts *facts)
         const struct bp_block_sum *block = &facts->by_block[i];
         bp_writer_key(writer, block->name);
         bp_writer_object(writer);
-        bp_writer_key(writer, "layers");
-        bp_writer_uint(writer, block->layers);
+        bp_writer_put_uint(writer, "layers", block->layers);
         sum_write_members(writer, &block->sum);
         bp_writer_key(writer, "memory");
         memory_write(writer, &block->memory, facts->mode);
@@ -97,8 +91,8 @@ static void blocks_write(struct bp_writer *writer, const struct bp_facts *facts)
 void bp_facts_write(struct bp_writer *writer, const struct bp_facts *facts)
 {
     bp_writer_object(writer);
-    bp_writer_key(writer, "scope");
-    bp_writer_string(writer, facts->n_blocks > 1 ? "one block of each kind, one rank" : "one block, one rank");
+    bp_writer_put_string(writer, "scope",
+                         facts->n_blocks > 1 ? "one block of each kind, one rank" : "one block, one rank");
     sum_write_members(writer, &facts->all);
     bp_writer_key(writer, "by_phase");
     sums_write(writer, facts->by_phase, bp_phase_names);

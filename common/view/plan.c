@@ -3,10 +3,8 @@
 void bp_plan_model_write(struct bp_writer *writer, const char *name, const char *parameters)
 {
     bp_writer_object(writer);
-    bp_writer_key(writer, "name");
-    bp_writer_string(writer, name);
-    bp_writer_key(writer, "parameters");
-    bp_writer_string(writer, parameters);
+    bp_writer_put_string(writer, "name", name);
+    bp_writer_put_string(writer, "parameters", parameters);
     bp_writer_end(writer);
 }
 
@@ -14,14 +12,11 @@ void bp_plan_snapshot_write(struct bp_writer *writer, const char *stage, const s
                             const char *schema, uint64_t bytes)
 {
     bp_writer_object(writer);
-    bp_writer_key(writer, "stage");
-    bp_writer_string(writer, stage);
+    bp_writer_put_string(writer, "stage", stage);
     bp_writer_key(writer, "digest");
     bp_writer_digest(writer, digest);
-    bp_writer_key(writer, "schema");
-    bp_writer_string(writer, schema);
-    bp_writer_key(writer, "bytes");
-    bp_writer_uint(writer, bytes);
+    bp_writer_put_string(writer, "schema", schema);
+    bp_writer_put_uint(writer, "bytes", bytes);
     bp_writer_end(writer);
 }
 
@@ -29,26 +24,19 @@ void bp_plan_evidence_write(struct bp_writer *writer, const char *check, const c
                             uint64_t compared)
 {
     bp_writer_object(writer);
-    bp_writer_key(writer, "check");
-    bp_writer_string(writer, check);
-    bp_writer_key(writer, "kind");
-    bp_writer_string(writer, kind);
-    bp_writer_key(writer, "verdict");
-    bp_writer_string(writer, verdict);
-    bp_writer_key(writer, "compared");
-    bp_writer_uint(writer, compared);
+    bp_writer_put_string(writer, "check", check);
+    bp_writer_put_string(writer, "kind", kind);
+    bp_writer_put_string(writer, "verdict", verdict);
+    bp_writer_put_uint(writer, "compared", compared);
     bp_writer_end(writer);
 }
 
 void bp_plan_diagnostic_write(struct bp_writer *writer, const struct bp_err *finding)
 {
     bp_writer_object(writer);
-    bp_writer_key(writer, "code");
-    bp_writer_string(writer, bp_code_name(finding->code));
-    bp_writer_key(writer, "path");
-    bp_writer_string(writer, finding->path);
-    bp_writer_key(writer, "message");
-    bp_writer_string(writer, finding->message);
+    bp_writer_put_string(writer, "code", bp_code_name(finding->code));
+    bp_writer_put_string(writer, "path", finding->path);
+    bp_writer_put_string(writer, "message", finding->message);
     bp_writer_end(writer);
 }
 
@@ -56,10 +44,8 @@ void bp_plan_derivation_begin(struct bp_writer *writer, const char *pass, unsign
                               const struct bp_digest *source, const struct bp_digest *target)
 {
     bp_writer_object(writer);
-    bp_writer_key(writer, "pass");
-    bp_writer_string(writer, pass);
-    bp_writer_key(writer, "revision");
-    bp_writer_uint(writer, revision);
+    bp_writer_put_string(writer, "pass", pass);
+    bp_writer_put_uint(writer, "revision", revision);
     bp_writer_key(writer, "source");
     bp_writer_digest(writer, source);
     bp_writer_key(writer, "target");

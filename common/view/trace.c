@@ -226,16 +226,13 @@ void bp_trace_write(struct bp_writer *writer, const struct bp_trace_link *chain,
     bp_writer_array(writer);
     for (size_t i = 0; i < n; i++) {
         bp_writer_object(writer);
-        bp_writer_key(writer, "stage");
-        bp_writer_string(writer, bp_stage_names[chain[i].stage]);
+        bp_writer_put_string(writer, "stage", bp_stage_names[chain[i].stage]);
         bp_writer_key(writer, "digest");
         bp_writer_digest(writer, &chain[i].digest);
         bp_writer_key(writer, "entity");
         bp_writer_id(writer, &chain[i].id);
-        bp_writer_key(writer, "kind");
-        bp_writer_string(writer, bp_entity_names[chain[i].id.kind]);
-        bp_writer_key(writer, "name");
-        bp_writer_string(writer, chain[i].name);
+        bp_writer_put_string(writer, "kind", bp_entity_names[chain[i].id.kind]);
+        bp_writer_put_string(writer, "name", chain[i].name);
         bp_writer_key(writer, "rule");
         if (chain[i].rule)
             bp_writer_string(writer, chain[i].rule);

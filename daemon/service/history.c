@@ -25,8 +25,7 @@ static void write_since(const struct bp_chore *chore, struct bp_writer *writer)
 {
     char time[BP_TIME_TEXT];
     bp_time_format(chore->since, time);
-    bp_writer_key(writer, "since");
-    bp_writer_string(writer, time);
+    bp_writer_put_string(writer, "since", time);
 }
 
 static void write_history(const struct bp_chore *chore, struct bp_writer *writer)
@@ -164,20 +163,16 @@ static void write_record(struct bp_writer *writer, const char *key, const char *
         return;
     }
     bp_writer_object(writer);
-    bp_writer_key(writer, "verdict");
-    bp_writer_string(writer, verdict);
-    bp_writer_key(writer, "compared");
-    bp_writer_uint(writer, compared);
+    bp_writer_put_string(writer, "verdict", verdict);
+    bp_writer_put_uint(writer, "compared", compared);
     bp_writer_end(writer);
 }
 
 static void write_check(struct bp_writer *writer, const struct bp_store_evidence *stored, const struct bp_evidence *now)
 {
     bp_writer_object(writer);
-    bp_writer_key(writer, "check");
-    bp_writer_string(writer, now ? now->check : stored->check);
-    bp_writer_key(writer, "kind");
-    bp_writer_string(writer, now ? bp_check_kind_names[now->kind] : stored->kind);
+    bp_writer_put_string(writer, "check", now ? now->check : stored->check);
+    bp_writer_put_string(writer, "kind", now ? bp_check_kind_names[now->kind] : stored->kind);
     write_record(writer, "stored", stored ? stored->verdict : NULL, stored ? stored->compared : 0);
     write_record(writer, "now", now ? bp_verdict_names[now->verdict] : NULL, now ? now->compared : 0);
     bp_writer_end(writer);
@@ -206,15 +201,6 @@ static size_t write_checks(struct bp_writer *writer, const struct beginning *beg
 
 /* ---- What is kept of it ---- */
 
-static void write_text(struct bp_writer *writer, const char *key, const char *text)
-{
-    bp_writer_key(writer, key);
-    if (text)
-        bp_writer_string(writer, text);
-    else
-        bp_writer_null(writer);
-}
-
 static void write_revision(struct bp_writer *writer, const char *key, unsigned revision)
 {
     bp_writer_key(writer, key);
@@ -230,14 +216,14 @@ static size_t write_divergence(struct bp_writer *writer, const struct look *look
     bp_writer_object(writer);
     bp_writer_key(writer, "plan");
     bp_writer_digest(writer, &look->plan.id);
-    write_text(writer, "state", bp_store_plan_state_names[look->plan.state]);
-    write_text(writer, "state_now", look->has_outcome ? state_now(look) : NULL);
-    write_text(writer, "stage", begins->stage);
-    write_text(writer, "pass", begins->pass);
+    bp_writer_put_string(writer, "state", bp_store_plan_state_names[look->plan.state]);
+    bp_writer_put_string(writer, "state_now", look->has_outcome ? state_now(look) : NULL);
+    bp_writer_put_string(writer, "stage", begins->stage);
+    bp_writer_put_string(writer, "pass", begins->pass);
     write_revision(writer, "revision", begins->revision);
     write_revision(writer, "current_revision", begins->current_revision);
-    write_text(writer, "first_difference", begins->difference);
-    write_text(writer, "code", begins->code);
+    bp_writer_put_string(writer, "first_difference", begins->difference);
+    bp_writer_put_string(writer, "code", begins->code);
     bp_writer_key(writer, "checks");
     size_t n = write_checks(writer, begins, names);
     bp_writer_end(writer);
@@ -381,12 +367,11 @@ static int slice_history(struct bp_chore *chore, struct bp_err *err)
 static void write_group(struct bp_writer *writer, const struct bp_store_group *group)
 {
     bp_writer_object(writer);
-    write_text(writer, "pass", *group->pass ? group->pass : NULL);
+    bp_writer_put_string(writer, "pass", *group->pass ? group->pass : NULL);
     write_revision(writer, "revision", group->revision);
     write_revision(writer, "current_revision", group->current_revision);
-    write_text(writer, "check", *group->check ? group->check : NULL);
-    bp_writer_key(writer, "plans");
-    bp_writer_uint(writer, group->plans);
+    bp_writer_put_string(writer, "check", *group->check ? group->check : NULL);
+    bp_writer_put_uint(writer, "plans", group->plans);
     bp_writer_end(writer);
 }
 
@@ -407,8 +392,7 @@ static int view_history(struct bp_service *service, const struct bp_chore *chore
     bp_writer_key(writer, "passes");
     bp_writer_raw(writer, job->passes.at, job->passes.n);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        bp_writer_key(writer, names[i]);
-        bp_writer_uint(writer, bp_tally_of(tallies, names[i]));
+        bp_writer_put_uint(writer, names[i], bp_tally_of(tallies, names[i]));
     }
     bp_writer_key(writer, "groups");
     bp_writer_array(writer);

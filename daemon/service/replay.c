@@ -6,15 +6,6 @@
 #include "daemon/log.h"
 #include "daemon/service/internal.h"
 
-static void write_text_or_null(struct bp_writer *writer, const char *key, const char *text)
-{
-    bp_writer_key(writer, key);
-    if (text)
-        bp_writer_string(writer, text);
-    else
-        bp_writer_null(writer);
-}
-
 static void write_revision(struct bp_writer *writer, const char *key, bool has, unsigned revision)
 {
     bp_writer_key(writer, key);
@@ -27,9 +18,8 @@ static void write_revision(struct bp_writer *writer, const char *key, bool has, 
 static void write_stage(struct bp_writer *writer, const struct bp_replay_stage *stage)
 {
     bp_writer_object(writer);
-    bp_writer_key(writer, "stage");
-    bp_writer_string(writer, bp_stage_names[stage->stage]);
-    write_text_or_null(writer, "pass", stage->pass);
+    bp_writer_put_string(writer, "stage", bp_stage_names[stage->stage]);
+    bp_writer_put_string(writer, "pass", stage->pass);
     write_revision(writer, "revision", stage->pass, stage->revision);
     write_revision(writer, "current_revision", stage->pass && stage->current_revision, stage->current_revision);
     bp_writer_key(writer, "expected");
@@ -39,10 +29,9 @@ static void write_stage(struct bp_writer *writer, const struct bp_replay_stage *
         bp_writer_digest(writer, &stage->actual);
     else
         bp_writer_null(writer);
-    bp_writer_key(writer, "identical");
-    bp_writer_bool(writer, stage->identical);
-    write_text_or_null(writer, "first_difference", stage->has_difference ? stage->first_difference : NULL);
-    write_text_or_null(writer, "code", stage->corrupt ? bp_code_name(BP_E_snapshot_corrupt) : NULL);
+    bp_writer_put_bool(writer, "identical", stage->identical);
+    bp_writer_put_string(writer, "first_difference", stage->has_difference ? stage->first_difference : NULL);
+    bp_writer_put_string(writer, "code", stage->corrupt ? bp_code_name(BP_E_snapshot_corrupt) : NULL);
     bp_writer_end(writer);
 }
 
@@ -66,10 +55,8 @@ static void write_replay(struct bp_writer *writer, const struct bp_store_replay 
     bp_writer_digest(writer, &replay->id);
     bp_writer_key(writer, "plan");
     bp_writer_digest(writer, &replay->plan);
-    bp_writer_key(writer, "created_at");
-    bp_writer_string(writer, time);
-    bp_writer_key(writer, "verdict");
-    bp_writer_string(writer, replay->verdict);
+    bp_writer_put_string(writer, "created_at", time);
+    bp_writer_put_string(writer, "verdict", replay->verdict);
     bp_writer_key(writer, "stages");
     bp_writer_raw(writer, replay->record.at, replay->record.n);
     bp_writer_end(writer);

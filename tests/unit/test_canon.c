@@ -230,6 +230,30 @@ START_TEST(test_canon__supplementary_keys_of_one_high_surrogate_go_by_the_low_on
 }
 END_TEST
 
+START_TEST(test_canon__a_member_is_its_key_and_its_value)
+{
+    begin();
+    bp_writer_object(&writer);
+    bp_writer_put_uint(&writer, "a", 7);
+    bp_writer_put_bool(&writer, "b", true);
+    bp_writer_put_string(&writer, "c", "text");
+    bp_writer_put_string(&writer, "d", NULL);
+    bp_writer_end(&writer);
+    ck_assert_str_eq(finished(), "{\"a\":7,\"b\":true,\"c\":\"text\",\"d\":null}");
+}
+END_TEST
+
+START_TEST(test_canon__a_member_out_of_order_is_a_breach)
+{
+    begin();
+    bp_writer_object(&writer);
+    bp_writer_put_uint(&writer, "b", 7);
+    bp_writer_put_string(&writer, "a", "text");
+    bp_writer_end(&writer);
+    assert_breach("order");
+}
+END_TEST
+
 START_TEST(test_canon__order_is_the_callers_when_it_says_so)
 {
     writer.any_order = true;
@@ -488,6 +512,8 @@ Suite *suite_canon(void)
     tcase_add_test(tcase, test_canon__keys_come_by_utf_16_code_units);
     tcase_add_test(tcase, test_canon__any_other_order_of_keys_is_a_breach);
     tcase_add_test(tcase, test_canon__supplementary_keys_of_one_high_surrogate_go_by_the_low_one);
+    tcase_add_test(tcase, test_canon__a_member_is_its_key_and_its_value);
+    tcase_add_test(tcase, test_canon__a_member_out_of_order_is_a_breach);
     tcase_add_test(tcase, test_canon__order_is_the_callers_when_it_says_so);
     tcase_add_test(tcase, test_canon__values_of_every_kind_nest);
     tcase_add_test(tcase, test_canon__shapes_write_what_keys_write);
