@@ -192,11 +192,21 @@ void bp_metrics_observe(struct bp_metrics *metrics, enum bp_histogram which, siz
     increment(&cells[BP_HISTOGRAM_SUM], value);
 }
 
-uint64_t bp_clock_ns(void)
+static uint64_t read_clock(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+uint64_t bp_clock_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t bp_clock_coarse_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC_COARSE);
 }
 
 /* ---- The text ---- */

@@ -108,8 +108,10 @@ void bp_metrics_count_by(struct bp_metrics *metrics, enum bp_counters family, si
 /* `value` in nanoseconds where the buckets are seconds; `label` is 0 where there is none. */
 void bp_metrics_observe(struct bp_metrics *metrics, enum bp_histogram histogram, size_t label, uint64_t value);
 
-/* CLOCK_MONOTONIC in nanoseconds. */
+/* CLOCK_MONOTONIC in nanoseconds; and the same as of the last tick, some milliseconds ago at the most, for a fraction
+ * of the price. */
 uint64_t bp_clock_ns(void);
+uint64_t bp_clock_coarse_ns(void);
 
 /* Adds {key="value"} pairs as the text format has them: backslash, quote and line feed are escaped. */
 void bp_metrics_write_label(struct bp_buf *out, const char *key, const char *value, char before);

@@ -11,7 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 250, FDS_WANTED = 8192, FDS_MOST = 65536 };
+#include "daemon/log.h"
+
+/* Descriptors kept for what is not a connection: database, locks, listeners, epoll sets, the log. At none left
+ * libmicrohttpd spins on accept. */
+enum { RESERVED_FDS = 128, FDS_WANTED = 8192, FDS_MOST = 65536 };
+
+enum { TICK_MS = 250 };
 static const uint64_t second = UINT64_C(1000000000);
 
 /* Marks in the epoll data that are no connection's: a connection has its descriptor in the upper half. */
@@ -29,6 +35,15 @@ size_t bp_descriptors(void)
             limit.rlim_cur = wanted;
     }
     return limit.rlim_cur < FDS_MOST ? (size_t)limit.rlim_cur : FDS_MOST;
+}
+
+unsigned bp_connection_limit(unsigned wanted, size_t n_fds)
+{
+    unsigned most = n_fds > 2 * RESERVED_FDS ? (unsigned)n_fds - RESERVED_FDS : RESERVED_FDS;
+    if (wanted > most)
+        bp_log(BP_LOG_WARNING, "there are descriptors for fewer connections than configured",
+               BP_LOG_FIELDS(BP_LOG_UINT("connections", most)));
+    return wanted && wanted < most ? wanted : most;
 }
 
 int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err)
@@ -107,18 +122,16 @@ void bp_connection_close(struct bp_connection *connection)
     pthread_mutex_unlock(&all->lock);
 }
 
-/* Under the lock. Returns the time. */
-static uint64_t set_deadline(struct bp_connection *connection, unsigned seconds)
+/* Under the lock. */
+static void set_deadline(struct bp_connection *connection, uint64_t now, unsigned seconds)
 {
-    uint64_t now = bp_clock_ns();
     connection->deadline = now + (connection->hung_up ? BP_HUNG_UP_SECONDS : seconds) * second;
-    return now;
 }
 
 void bp_connection_arriving(struct bp_connection *connection)
 {
     pthread_mutex_lock(&connection->all->lock);
-    set_deadline(connection, connection->all->receive_seconds);
+    set_deadline(connection, bp_clock_coarse_ns(), connection->all->receive_seconds);
     pthread_mutex_unlock(&connection->all->lock);
 }
 
@@ -127,7 +140,7 @@ static void end_wait(struct bp_connection *connection)
 {
     struct bp_connections *all = connection->all;
     connection->waiting = false;
-    set_deadline(connection, BP_DELIVERY_SECONDS);
+    set_deadline(connection, bp_clock_coarse_ns(), BP_DELIVERY_SECONDS);
     all->n_waiting--;
     all->resume(connection->handle);
 }
@@ -147,11 +160,13 @@ static void on_wake(struct bp_waiter *waiter, struct bp_answer *answer)
 bool bp_connection_begin(struct bp_connection *connection)
 {
     struct bp_connections *all = connection->all;
+    const uint64_t now = bp_clock_ns();
     pthread_mutex_lock(&all->lock);
     bool may = !all->draining;
     connection->call.waiter = (struct bp_waiter){.wake = on_wake, .caller = connection->grant.caller};
     connection->active = true;
-    connection->trail.whole_at = set_deadline(connection, BP_DELIVERY_SECONDS);
+    connection->trail.whole_at = now;
+    set_deadline(connection, now, BP_DELIVERY_SECONDS);
     all->n_active++;
     pthread_mutex_unlock(&all->lock);
     return may;
@@ -175,7 +190,7 @@ void bp_connection_end(struct bp_connection *connection)
         pthread_cond_broadcast(&all->no_active);
     connection->active = false;
     connection->gone = false;
-    set_deadline(connection, BP_IDLE_SECONDS);
+    set_deadline(connection, bp_clock_coarse_ns(), BP_IDLE_SECONDS);
     pthread_mutex_unlock(&all->lock);
     bp_answer_unref(answer);
     bp_trail_end(&connection->trail);

@@ -89,6 +89,9 @@ struct bp_connections {
 /* How many descriptors there may be, after asking for enough. */
 size_t bp_descriptors(void);
 
+/* How many connections there may be: as many as are wanted (0: as can be), if there are descriptors for them. */
+unsigned bp_connection_limit(unsigned wanted, size_t n_fds);
+
 /* Makes the table for descriptors below n_fds. Fill in times, service, access, metrics and callbacks before the start.
  */
 int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err);

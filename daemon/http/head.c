@@ -45,11 +45,32 @@ static bool is_folded_framing(const char *name)
     return false;
 }
 
-static bool has_control(const char *text)
+/* Eight bytes at a time: each term has the high bit of a byte set where that byte is such a one. */
+bool bp_has_control(const char *text, size_t n, unsigned char least)
 {
-    while (((unsigned char)*text >= 0x20 && *text != 0x7f) || *text == '\t')
-        text++;
-    return *text;
+    const uint64_t ones = UINT64_C(0x0101010101010101), highs = ones << 7;
+    size_t i = 0;
+    for (; n - i >= sizeof ones; i += sizeof ones) {
+        uint64_t bytes, del;
+        memcpy(&bytes, text + i, sizeof bytes);
+        del = bytes ^ (ones * 0x7f);
+        if ((((bytes - ones * least) & ~bytes) | ((del - ones) & ~del)) & highs)
+            return true;
+    }
+    while (i < n && (unsigned char)text[i] >= least && text[i] != 0x7f)
+        i++;
+    return i < n;
+}
+
+/* A value may have tabs. */
+static bool value_has_control(const char *value, size_t n)
+{
+    if (!bp_has_control(value, n, 0x20))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (((unsigned char)value[i] < 0x20 && value[i] != '\t') || value[i] == 0x7f)
+            return true;
+    return false;
 }
 
 /* The part begins here and ends before `n_between` bytes that belong to no part. */
@@ -69,13 +90,13 @@ void bp_head_begin(struct bp_head *head, const char *method, const char *target,
 }
 
 /* White space between colon and value belongs to neither. */
-static void follow_field(struct bp_head *head, const char *name, const char *value)
+static void follow_field(struct bp_head *head, const char *name, const char *value, size_t n_value)
 {
     follow(head, name, strlen(name), 1);
     if (!value || (uintptr_t)value < (uintptr_t)head->next)
         head->gaps = true;
     else
-        head->next = value + strlen(value) + 2;
+        head->next = value + n_value + 2;
 }
 
 void bp_head_end(struct bp_head *head, const char *method, size_t n)
@@ -88,14 +109,15 @@ void bp_head_end(struct bp_head *head, const char *method, size_t n)
 void bp_head_add(struct bp_head *head, const char *name, const char *value)
 {
     char *base = (char *)head;
+    const size_t n_value = value ? strlen(value) : 0;
     if (!is_token(name))
         head->bad_name = true;
     if (is_folded_framing(name))
         head->folded = true;
-    if (value && has_control(value))
+    if (value_has_control(value, n_value))
         head->control = true;
     if (head->next)
-        follow_field(head, name, value);
+        follow_field(head, name, value, n_value);
     if (value && (*name | 0x20) == 'p' && strcasecmp(name, "prefer") == 0)
         bp_preferences_add(&head->preferences, value);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {

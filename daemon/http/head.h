@@ -17,6 +17,9 @@
  * answer's then. */
 #define BP_HEAD_MAX (UINT64_C(12) << 10)
 
+/* True when one of n bytes is below `least`, which is at most 0x21, or DEL. */
+bool bp_has_control(const char *text, size_t n, unsigned char least);
+
 /* What Prefer fields ask for (RFC 7240). Of a preference given twice the first counts; those not known, and a `wait`
  * that is no number of seconds, are passed over. Zero-initialise. */
 struct bp_preferences {

@@ -18,10 +18,6 @@
 #include "daemon/http/tls.h"
 #include "daemon/log.h"
 
-/* Descriptors kept for what is not a connection: database, locks, listeners, epoll sets, the log. At none left
- * libmicrohttpd spins on accept. */
-enum { RESERVED_FDS = 128 };
-
 /* libmicrohttpd's memory of one connection: the longest head that fits, and what it clears after every request. */
 static const size_t connection_memory = 16 * 1024;
 
@@ -33,7 +29,8 @@ static const uint64_t grace_ns = UINT64_C(3) * 1000000000;
 
 struct bp_http {
     struct MHD_Daemon *daemon, *unix_daemon; /* the same unless TCP speaks TLS and there is a Unix socket */
-    pthread_mutex_t turn;                    /* held by the thread that calls back; taken before all other locks */
+    bool has_two;
+    pthread_mutex_t turn; /* of two, held by the thread that calls back; taken before all other locks */
     struct bp_connections connections;
     struct bp_access *access;
     struct bp_service *service;
@@ -47,6 +44,19 @@ struct bp_http {
     size_t n_pulses;
     uint64_t turned; /* turns of the watching thread when it was last asked */
 };
+
+/* One daemon calls back from its one thread alone. */
+static void take_turn(struct bp_http *http)
+{
+    if (http->has_two)
+        pthread_mutex_lock(&http->turn);
+}
+
+static void give_turn(struct bp_http *http)
+{
+    if (http->has_two)
+        pthread_mutex_unlock(&http->turn);
+}
 
 /* ---- Answers ---- */
 
@@ -331,9 +341,9 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, con
     (void)handle;
     (void)url;
     atomic_fetch_add_explicit(&http->connections.n_handled, 1, memory_order_relaxed);
-    pthread_mutex_lock(&http->turn);
+    take_turn(http);
     enum MHD_Result result = handle_request(http, *context, method, version, bytes, n_bytes);
-    pthread_mutex_unlock(&http->turn);
+    give_turn(http);
     return result;
 }
 
@@ -352,7 +362,7 @@ static void *on_target(void *data, const char *target, struct MHD_Connection *ha
     struct bp_connection *connection = connection_of(handle);
     if (!connection)
         return NULL;
-    pthread_mutex_lock(&http->turn);
+    take_turn(http);
     if (connection->target)
         bp_connection_end(connection); /* of a request that ended before the handler saw it */
     connection->received = target;
@@ -360,7 +370,7 @@ static void *on_target(void *data, const char *target, struct MHD_Connection *ha
     if (bp_log_wants(BP_LOG_DEBUG))
         connection->trail.target = strndup(target, BP_LOG_VALUE_MAX);
     bp_connection_arriving(connection);
-    pthread_mutex_unlock(&http->turn);
+    give_turn(http);
     return connection;
 }
 
@@ -370,20 +380,20 @@ static void on_completed(void *data, struct MHD_Connection *handle, void **conte
     struct bp_http *http = data;
     struct bp_connection *connection = *context;
     (void)handle;
-    pthread_mutex_lock(&http->turn);
+    take_turn(http);
     if (connection) {
         connection->trail.sent = reason == MHD_REQUEST_TERMINATED_COMPLETED_OK;
         bp_connection_end(connection);
     }
     *context = NULL;
-    pthread_mutex_unlock(&http->turn);
+    give_turn(http);
 }
 
 static void on_connection(void *data, struct MHD_Connection *handle, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {
     struct bp_http *http = data;
-    pthread_mutex_lock(&http->turn);
+    take_turn(http);
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *fd = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD);
         const union MHD_ConnectionInfo *address = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -393,7 +403,7 @@ static void on_connection(void *data, struct MHD_Connection *handle, void **cont
         bp_connection_close(*context);
         *context = NULL;
     }
-    pthread_mutex_unlock(&http->turn);
+    give_turn(http);
 }
 
 static bool add_unix_client(struct MHD_Daemon *daemon, int fd)
@@ -456,16 +466,6 @@ static int listen_on(struct bp_http *http, const struct bp_http_options *options
     return 0;
 }
 
-/* How many connections there may be: as many as are wanted, if there are descriptors for them. */
-static unsigned connection_limit(const struct bp_http_options *options, size_t n_fds)
-{
-    unsigned most = n_fds > 2 * RESERVED_FDS ? (unsigned)n_fds - RESERVED_FDS : RESERVED_FDS;
-    if (options->connections > most)
-        bp_log(BP_LOG_WARNING, "there are descriptors for fewer connections than configured",
-               BP_LOG_FIELDS(BP_LOG_UINT("connections", most)));
-    return options->connections && options->connections < most ? options->connections : most;
-}
-
 /* One of the two: `flags` and `extra` are what they differ in. Without a timeout of libmicrohttpd's: the deadlines of
  * ours hold for every connection, and it would read the clock and move the connection in a list at every step. */
 static struct MHD_Daemon *start_one(struct bp_http *http, unsigned flags, unsigned limit, unsigned limit_per_address,
@@ -480,20 +480,21 @@ static struct MHD_Daemon *start_one(struct bp_http *http, unsigned flags, unsign
 
 static int start_daemons(struct bp_http *http, const struct bp_http_options *options, size_t n_fds, struct bp_err *err)
 {
-    unsigned limit = connection_limit(options, n_fds);
-    bool has_tls = options->has_tls, has_two = has_tls && http->connections.unix_listener >= 0;
+    unsigned limit = bp_connection_limit(options->connections, n_fds);
+    bool has_tls = options->has_tls;
+    http->has_two = has_tls && http->connections.unix_listener >= 0;
     struct MHD_OptionItem end = {MHD_OPTION_END, 0, NULL};
     struct MHD_OptionItem listens[] = {{MHD_OPTION_LISTEN_SOCKET, http->listener, NULL}, end, end, end};
     if (has_tls) {
         listens[1] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)(uintptr_t)bp_tls_retrieve};
         listens[2] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)BP_TLS_PRIORITIES};
     }
-    if (has_two)
+    if (http->has_two)
         limit = (limit + 1) / 2; /* for each */
     MHD_set_panic_func(on_panic, NULL);
     http->unix_daemon = http->daemon =
         start_one(http, has_tls ? MHD_USE_TLS : 0, limit, options->connections_per_address, listens);
-    if (http->daemon && has_two)
+    if (http->daemon && http->has_two)
         http->unix_daemon = start_one(http, MHD_USE_NO_LISTEN_SOCKET, limit, 0, &end);
     if (http->unix_daemon)
         return 0;
@@ -505,7 +506,7 @@ static int start_daemons(struct bp_http *http, const struct bp_http_options *opt
 
 static void set_up_pulses(struct bp_http *http, bool has_tls)
 {
-    http->n_pulses = http->unix_daemon == http->daemon ? 1 : 2;
+    http->n_pulses = http->has_two ? 2 : 1;
     for (size_t i = 0; i < http->n_pulses; i++)
         http->pulses[i] = (struct bp_pulse){.connect = connect_pulse,
                                             .data = i ? http->unix_daemon : http->daemon,
@@ -515,7 +516,7 @@ static void set_up_pulses(struct bp_http *http, bool has_tls)
 
 static void stop_daemons(struct bp_http *http)
 {
-    if (http->unix_daemon != http->daemon)
+    if (http->has_two)
         MHD_stop_daemon(http->unix_daemon);
     MHD_stop_daemon(http->daemon);
 }

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "daemon/http/head.h"
+
 static int hex_value(char c)
 {
     if (c >= '0' && c <= '9')
@@ -29,14 +31,6 @@ static bool decode(char *text, bool plus_is_space)
     }
     *to = '\0';
     return true;
-}
-
-/* What no target has unescaped, and a library that splits the request line at some other place lets through. */
-static bool has_space(const char *text)
-{
-    while ((unsigned char)*text > 0x20 && *text != 0x7f)
-        text++;
-    return *text;
 }
 
 static int bad_escape(struct bp_err *err)
@@ -72,7 +66,8 @@ int bp_target_split(char *text, struct bp_target_path *ret, struct bp_err *err)
     struct bp_target_path path = {0};
     if (*text != '/')
         return bp_fail(err, BP_E_bad_framing, "", "the request target is not a path");
-    if (has_space(text))
+    /* No target has it unescaped; a library that splits the request line at some other place lets it through. */
+    if (bp_has_control(text, strlen(text), 0x21))
         return bp_fail(err, BP_E_bad_framing, "", "the request target has white space or a control character");
     char *query = strchr(text, '?');
     if (query) {

@@ -68,6 +68,26 @@ START_TEST(test_head__a_name_is_of_the_characters_of_a_token_and_a_value_has_no_
 }
 END_TEST
 
+START_TEST(test_head__a_control_is_seen_wherever_it_stands)
+{
+    static const unsigned char most[] = {0x00, 0x20, 0x7f, 0x80, 0xff};
+    char text[20];
+    for (size_t n = 1; n < sizeof text; n++)
+        for (size_t at = 0; at < n; at++)
+            for (size_t i = 0; i < sizeof most; i++)
+                for (unsigned least = 0x20; least <= 0x21; least++) {
+                    memset(text, 'x', n);
+                    if (at)
+                        text[at - 1] = '\x80';
+                    text[at] = (char)most[i];
+                    text[n] = '\x01'; /* past the end */
+                    bool is_control = most[i] < least || most[i] == 0x7f;
+                    ck_assert_msg(bp_has_control(text, n, (unsigned char)least) == is_control, "%zu of %zu: %#x", at, n,
+                                  most[i]);
+                }
+}
+END_TEST
+
 /* A head as it was received, and the parts of it that a parser hands out: each is where it stands there, "|" ends it
  * and is what the parser put in the place of what followed. */
 struct received {
@@ -412,6 +432,7 @@ Suite *suite_http(void)
     Suite *suite = suite_create("http");
     TCase *head = tcase_create("head"), *target = tcase_create("target"), *rest = tcase_create("routes");
     tcase_add_test(head, test_head__ambiguous_framing_is_refused);
+    tcase_add_test(head, test_head__a_control_is_seen_wherever_it_stands);
     tcase_add_test(head, test_head__a_name_is_of_the_characters_of_a_token_and_a_value_has_no_control);
     tcase_add_test(head, test_head__what_a_parser_dropped_is_refused);
     tcase_add_test(head, test_head__a_long_one_is_refused_by_one_byte);
