@@ -20,6 +20,9 @@ enum { RESERVED_FDS = 128, FDS_WANTED = 8192, FDS_MOST = 65536 };
 enum { TICK_MS = 250 };
 static const uint64_t second = UINT64_C(1000000000);
 
+/* Bytes that may be allocated for all bodies together. */
+static const uint64_t body_budget = UINT64_C(256) << 20;
+
 /* Marks in the epoll data that are no connection's: a connection has its descriptor in the upper half. */
 static const uint64_t mark_wake = UINT64_MAX, mark_listener = UINT64_MAX - 1;
 
@@ -180,6 +183,26 @@ void bp_connection_take_long(struct bp_connection *connection, uint64_t n)
     pthread_mutex_unlock(&connection->all->lock);
 }
 
+int bp_connection_keep(struct bp_connection *connection, const char *bytes, size_t n, struct bp_err *err)
+{
+    struct bp_connections *all = connection->all;
+    const size_t allocated = connection->body.allocated;
+    if (connection->n_read > BP_BODY_MAX) {
+        bp_fail(err, BP_E_body_too_large, "", "the limit is %llu bytes", (unsigned long long)BP_BODY_MAX);
+    } else if (all->body_bytes + n > body_budget) {
+        bp_fail(err, BP_E_out_of_memory, "", "too many bodies are being read");
+    } else {
+        bp_buf_add(&connection->body, bytes, n);
+        all->body_bytes += connection->body.allocated - allocated;
+        if (!connection->body.failed)
+            return 0;
+        bp_fail(err, BP_E_out_of_memory, "", "no memory for the body");
+    }
+    all->body_bytes -= connection->body.allocated;
+    bp_buf_release(&connection->body);
+    return -1;
+}
+
 void bp_connection_end(struct bp_connection *connection)
 {
     struct bp_connections *all = connection->all;
@@ -335,7 +358,7 @@ static void enforce_deadlines(struct bp_connections *connections)
 }
 
 /* libmicrohttpd takes events from the kernel 128 at a time, and when there were that many asks for more without looking
- * at them: when there are none it sleeps until something else happens, for as long as its own timeout. It is woken when
+ * at them: when there are none it sleeps until something else happens, for ever if nothing does. It is woken when
  * it has so many connections and handled nothing since the last look; ever less often while that goes on, for then
  * nobody may be asking. The listener and its own events may be among the 128.
  */

@@ -107,6 +107,10 @@ void bp_connection_arriving(struct bp_connection *connection); /* a request has 
 bool bp_connection_begin(struct bp_connection *connection);    /* the request is to be run; false when draining */
 void bp_connection_end(struct bp_connection *connection);      /* it is over, whether it had begun or not */
 
+/* Keeps n more bytes of the body, which are counted in n_read. -1: body_too_large, out_of_memory; then nothing of it is
+ * kept. */
+int bp_connection_keep(struct bp_connection *connection, const char *bytes, size_t n, struct bp_err *err);
+
 /* The answer is n bytes long and is given the time for them, at BP_FILE_RATE. */
 void bp_connection_take_long(struct bp_connection *connection, uint64_t n);
 

@@ -21,8 +21,8 @@
 /* libmicrohttpd's memory of one connection: the longest head that fits, and what it clears after every request. */
 static const size_t connection_memory = 16 * 1024;
 
-/* Bytes that may be allocated for all bodies together, and for all answers: clients that read slowly hold theirs. */
-static const uint64_t body_budget = UINT64_C(256) << 20, answer_budget = UINT64_C(512) << 20;
+/* Bytes that may be allocated for all answers: clients that read slowly hold theirs. */
+static const uint64_t answer_budget = UINT64_C(512) << 20;
 
 /* For the last answers to be taken when the daemon stops. */
 static const uint64_t grace_ns = UINT64_C(3) * 1000000000;
@@ -239,28 +239,12 @@ static enum MHD_Result arrive(struct bp_http *http, struct bp_connection *connec
 /* Mid-body no answer can be given: what is too much is read on and thrown away, up to a point. */
 static enum MHD_Result take_body(struct bp_connection *connection, const char *bytes, size_t n)
 {
-    struct bp_connections *all = connection->all;
-    size_t allocated = connection->body.allocated;
+    struct bp_err err = {0};
     connection->n_read += n;
     if (connection->n_read > BP_BODY_DRAIN)
         return MHD_NO;
-    if (connection->refusal)
-        return MHD_YES;
-    struct bp_err err = {0};
-    if (connection->n_read > BP_BODY_MAX)
-        bp_fail(&err, BP_E_body_too_large, "", "the limit is %llu bytes", (unsigned long long)BP_BODY_MAX);
-    else if (all->body_bytes + n > body_budget)
-        bp_fail(&err, BP_E_out_of_memory, "", "too many bodies are being read");
-    else
-        bp_buf_add(&connection->body, bytes, n);
-    if (connection->body.failed)
-        bp_fail(&err, BP_E_out_of_memory, "", "no memory for the body");
-    all->body_bytes += connection->body.allocated - allocated;
-    if (err.code) {
+    if (!connection->refusal && bp_connection_keep(connection, bytes, n, &err))
         refuse(connection, &err, NULL, true);
-        all->body_bytes -= connection->body.allocated;
-        bp_buf_release(&connection->body);
-    }
     return MHD_YES;
 }
 
