@@ -321,8 +321,8 @@ coverage:
 coverage-run: programs
 	find $(BUILD) -name '*.gcda' -delete
 	$(BUILD)/tests/unit
-	$(BUILD)/tests/property
-	BP_BUILD=$(BUILD) $(BUILD)/tests/api
+	BP_PROPERTY_CASES=20 $(BUILD)/tests/property
+	BP_BUILD=$(BUILD) $(BUILD)/tests/api golden kinds capacity
 	GCOV=$(GCOV) sh tests/coverage.sh $(BUILD) $(COVERAGE_LEAST)
 
 configure: configure.ac
