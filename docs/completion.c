@@ -55,9 +55,11 @@ static void print_next_words(const char *before)
     size_t n = strlen(before);
     const char *last = "";
     for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strncmp(commands[i].name, before, n) != 0)
+            continue;
         const char *word = commands[i].name + n;
         size_t length = strcspn(word, " ");
-        if (strncmp(commands[i].name, before, n) != 0 || (strncmp(last, word, length) == 0 && last[length] == ' '))
+        if (strncmp(last, word, length) == 0 && last[length] == ' ')
             continue;
         printf("%.*s ", (int)length, word);
         last = word;
