@@ -69,8 +69,10 @@ void bp_origin_of(int fd, const struct sockaddr *address, struct bp_origin *ret)
 
 void bp_origin_forget(struct bp_origin *origin)
 {
-    if (origin->shown.generation)
-        explicit_bzero(&origin->shown, sizeof origin->shown);
+    if (!origin->shown.generation)
+        return;
+    explicit_bzero(origin->shown.text, sizeof origin->shown.text);
+    origin->shown.generation = 0;
 }
 
 /* ---- Opening, reloading ---- */
