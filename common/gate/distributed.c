@@ -214,9 +214,9 @@ static void check_traffic(struct bp_gate *gate)
         const char *row = task->layer < ir->n_layers ? ir->layers[task->layer].name : "";
         bp_u128 payload = bp_mul(&calc, bp_gate_payload(gate, row, &calc), gate->symbols->e);
         bp_u128 ranks = bp_distributed_axis_size(ir, task->axis);
-        bp_u128 share = ranks ? bp_div(&calc, payload, ranks) : 0;
         bool gathers = task->collective == BP_COLLECTIVE_ALL_GATHER;
         bool scatters = task->collective == BP_COLLECTIVE_REDUCE_SCATTER;
+        bp_u128 share = ranks && (gathers || scatters) ? bp_div(&calc, payload, ranks) : 0;
         const struct {
             const char *key;
             bp_u128 expected;

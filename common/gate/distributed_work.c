@@ -322,9 +322,9 @@ static void expect_collective_row(struct bp_gate *gate, uint32_t i, const struct
     struct bp_calc calc = {0};
     bp_u128 payload = bp_mul(&calc, bp_gate_payload(gate, layer->name, &calc), s->e);
     bp_u128 ranks = bp_distributed_axis_size(gate->target.as.distributed, task->axis);
-    bp_u128 share = ranks ? bp_div(&calc, payload, ranks) : 0, A = layer->activation.n;
     bool tensor = task->axis == BP_AXIS_TENSOR, scatters = strcmp(layer->name, "moe.scatter") == 0;
     bool exchanges = task->collective == BP_COLLECTIVE_ALL_TO_ALL;
+    bp_u128 share = ranks && !exchanges ? bp_div(&calc, payload, ranks) : 0, A = layer->activation.n;
     bool fits = tensor      ? A == (s->sequence_parallel ? share : payload) || (!s->sequence_parallel && A == 0)
                 : exchanges ? A == payload
                             : A == (scatters ? payload : share);

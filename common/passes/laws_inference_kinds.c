@@ -28,6 +28,18 @@ static bool is_latent(const struct bp_gate *gate)
     return gate->symbols->kind->attention == BP_ATTENTION_LATENT;
 }
 
+/* What one score costs beside its products, and what the sinks do. */
+static bp_u128 score_operations(const struct bp_gate *gate)
+{
+    return 5 + (gate->symbols->kind->soft_cap ? 3U : 0U) + (gate->request->model.position == BP_POSITION_ALIBI);
+}
+
+static bp_u128 sink_operations(const struct bp_gate *gate, struct bp_calc *calc)
+{
+    const struct bp_symbols *s = gate->symbols;
+    return s->kind->sinks ? BP_PROD(calc, 5, s->b, s->h_l, s->q) : 0;
+}
+
 /* Expanded: as many heads as multi-head attention. Absorbed: every head against the one latent of a token. */
 static void compare_latent_core(struct bp_gate *gate)
 {
@@ -39,7 +51,8 @@ static void compare_latent_core(struct bp_gate *gate)
     bp_u128 absorbed = bp_add(&calc, bp_mul(&calc, 2, kind->kv_lora_rank), rope);
     bool decode = gate->request->workload.phase == BP_DECODE;
     bp_u128 width = bp_mul(&calc, 2, decode ? absorbed : expanded);
-    expect(gate, &calc, core_rows, bp_mul(&calc, scores, bp_add(&calc, width, 5)));
+    bp_u128 products = bp_mul(&calc, scores, bp_add(&calc, width, score_operations(gate)));
+    expect(gate, &calc, core_rows, bp_add(&calc, products, sink_operations(gate, &calc)));
 }
 
 /* What leads from the latents to heads is the same product, whether keys and values are expanded (prefill, for every
@@ -163,11 +176,9 @@ static void compare_changed_scores(struct bp_gate *gate)
 {
     const struct bp_symbols *s = gate->symbols;
     struct bp_calc calc = {0};
-    unsigned per_score = 5 + (s->kind->soft_cap ? 3U : 0U) + (gate->request->model.position == BP_POSITION_ALIBI);
     bp_u128 scores = BP_PROD(&calc, s->b, s->h_l, s->q, s->c);
-    bp_u128 sinks = s->kind->sinks ? BP_PROD(&calc, 5, s->b, s->h_l, s->q) : 0;
-    expect(gate, &calc, core_rows,
-           bp_add(&calc, bp_mul(&calc, scores, bp_add(&calc, bp_mul(&calc, 4, s->d), per_score)), sinks));
+    bp_u128 each = bp_add(&calc, bp_mul(&calc, 4, s->d), score_operations(gate));
+    expect(gate, &calc, core_rows, bp_add(&calc, bp_mul(&calc, scores, each), sink_operations(gate, &calc)));
 }
 
 /* ---- Windows ---- */
@@ -193,9 +204,9 @@ static void compare_window(struct bp_gate *gate)
 
 static const struct bp_law laws[] = {
     {"law.latent_core",
-     "W = bh_lqc\\bigl(2(n + r) + 2v + 5\\bigr) \\text{ expanded (prefill)}, \\quad bh_lqc\\bigl(4l_{kv} + 2r + "
-     "5\\bigr) "
-     "\\text{ absorbed (decode)}",
+     "W = bh_lqc\\bigl(2(n + r) + 2v + x\\bigr) \\text{ expanded (prefill)}, \\quad bh_lqc\\bigl(4l_{kv} + 2r + "
+     "x\\bigr) \\text{ absorbed (decode)}, \\quad + 5bh_lq[\\mathrm{sinks}], \\quad x = 5 + "
+     "3[\\mathrm{soft\\,cap}] + [\\mathrm{alibi}]",
      "latent attention", "DeepSeek-AI, DeepSeek-V2, section 2.1; " FORMULAS, is_latent, compare_latent_core},
     {"law.latent_projections", "W = 2bq\\bigl(H(l_q + l_{kv} + r) + l_q h_l(n+r) + l_{kv}h_l(n+v) + h_l v H\\bigr)",
      "latent attention", "DeepSeek-AI, DeepSeek-V2, section 2.1; " FORMULAS, is_latent, compare_latent_projections},

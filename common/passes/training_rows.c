@@ -283,17 +283,20 @@ uint32_t bp_rows_boundary(struct bp_row_builder *b, const char *name, uint32_t i
     return bp_block_last(b->block);
 }
 
-/* What is gathered comes from shares, what is scattered ends as shares. */
+/* What is gathered comes from shares, what is scattered ends as shares; an all-to-all has none, and its elements need
+ * not divide by its ranks. */
 struct bp_row *bp_rows_exchange(struct bp_row_builder *b, const struct bp_exchange *exchange, uint32_t input)
 {
     struct bp_row *row = bp_rows_add(b, exchange->name, BP_ENGINE_COLLECTIVE, input);
     struct bp_calc *calc = &b->calc;
-    bp_u128 whole = exchange->payload, share = bp_div(calc, whole, exchange->ranks);
+    bool gathers = exchange->forward == BP_COLLECTIVE_ALL_GATHER;
+    bool scatters = exchange->forward == BP_COLLECTIVE_REDUCE_SCATTER;
+    bp_u128 whole = exchange->payload, share = gathers || scatters ? bp_div(calc, whole, exchange->ranks) : whole;
     row->axis = exchange->axis;
     row->forward = bp_row_collective(calc, b->s, exchange->forward, whole, exchange->ranks);
     row->activation_gradient = bp_row_collective(calc, b->s, exchange->backward, whole, exchange->ranks);
-    row->activation = bp_rows_elements(b, exchange->forward == BP_COLLECTIVE_ALL_GATHER ? share : whole);
-    row->output = bp_rows_elements(b, exchange->forward == BP_COLLECTIVE_REDUCE_SCATTER ? share : whole);
+    row->activation = bp_rows_elements(b, gathers ? share : whole);
+    row->output = bp_rows_elements(b, scatters ? share : whole);
     row->keeps_activation = false;
     return row;
 }

@@ -64,6 +64,7 @@ static void same_effect(struct compare *compare, const struct bp_effect *effect,
 static void same_layer(struct compare *compare, const struct ref_request *request,
                        const struct bp_distributed_layer *layer, const struct ref_row *row)
 {
+    same_number(compare, row->name, "block", layer->block, row->block);
     same_text(compare, row->name, "layer", layer->name, row->name);
     same_number(compare, row->name, "parameters", layer->parameters, row->parameters);
     if (!request->training)
@@ -87,6 +88,47 @@ static const char *collective_of(const struct ref_task *task)
     return task->collective ? task->collective : "none";
 }
 
+static void same_memory(struct compare *compare, const struct bp_memory *actual, const struct ref_memory *memory)
+{
+    for (size_t i = 0; i < BP_MEMORY_N; i++)
+        same_number(compare, "memory", bp_memory_names[i], actual->at[i].n, ref_memory_of(memory, bp_memory_names[i]));
+}
+
+/* A model of one kind says no name in its form: the importers' rule names it. */
+static void same_blocks(struct compare *compare, const struct ref_plan *plan, const struct bp_distributed_ir *ir)
+{
+    same_number(compare, "distributed", "blocks", ir->n_blocks, plan->n_blocks);
+    for (size_t i = 0; i < plan->n_blocks && i < ir->n_blocks; i++) {
+        const struct ref_block *block = &plan->blocks[i];
+        if (block->name[0])
+            same_text(compare, "block", "name", ir->blocks[i].name, block->name);
+        same_number(compare, ir->blocks[i].name, "layers", ir->blocks[i].layers, block->layers);
+        same_memory(compare, &ir->blocks[i].memory, &block->memory);
+    }
+    same_memory(compare, &ir->memory, &plan->memory);
+}
+
+/* What the snapshot says that it counts and assumes. */
+static void same_stamps(struct compare *compare, const struct ref_request *request, const struct bp_distributed_ir *ir)
+{
+    bool latent = false, experts = false;
+    for (size_t i = 0; i < request->n_kinds; i++) {
+        latent |= request->kinds[i].l_kv != 0;
+        experts |= request->kinds[i].E != 0;
+    }
+    const bool absorbed = !request->training && !request->prefill;
+    same_number(compare, "distributed", "latent_attention", ir->latent_attention,
+                !latent    ? BP_LATENT_NONE
+                : absorbed ? BP_LATENT_ABSORBED
+                           : BP_LATENT_EXPANDED);
+    same_number(compare, "distributed", "balanced_routing", ir->balanced_routing, experts);
+}
+
+static bool reduces(const char *collective)
+{
+    return collective && strcmp(collective, "all_gather") != 0 && strcmp(collective, "all_to_all") != 0;
+}
+
 bool compare_distributed(struct compare *compare, const struct ref_request *request, const struct ref_plan *plan,
                          const struct bp_distributed_ir *ir)
 {
@@ -103,7 +145,9 @@ bool compare_distributed(struct compare *compare, const struct ref_request *requ
                   task->collective ? "collective" : "compute");
         same_text(compare, task->name, "collective", bp_collective_names[actual->collective], collective_of(task));
         same_number(compare, task->name, "reduces", actual->reduces,
-                    task->collective && strcmp(task->collective, "all_gather") != 0);
+                    reduces(task->collective));
+        same_text(compare, task->name, "axis", bp_axis_names[actual->axis], task->axis ? task->axis : "none");
+        same_number(compare, task->name, "block", actual->block, task->block);
         same_work(compare, task->name, &actual->work, &task->work);
         same_effect(compare, &actual->effect, task);
         same_set(compare, task->name, "dependency", &actual->dependencies, task->waits_for, plan->n_tasks);
@@ -111,9 +155,8 @@ bool compare_distributed(struct compare *compare, const struct ref_request *requ
     same_number(compare, "distributed", "layers", ir->n_layers, plan->n_rows);
     for (size_t i = 0; i < plan->n_rows && i < ir->n_layers; i++)
         same_layer(compare, request, &ir->layers[i], &plan->rows[i]);
-    for (size_t i = 0; i < BP_MEMORY_N; i++)
-        same_number(compare, "memory", bp_memory_names[i], ir->memory.at[i].n,
-                    ref_plan_memory(plan, bp_memory_names[i]));
+    same_blocks(compare, plan, ir);
+    same_stamps(compare, request, ir);
     return !compare->difference[0];
 }
 
@@ -155,6 +198,8 @@ bool compare_portable(struct compare *compare, const struct ref_request *request
         const struct ref_task *task = &plan->tasks[i];
         same_text(compare, "portable task", "name", actual->name, task->name);
         same_text(compare, task->name, "layer", actual->layer, task->layer);
+        if (plan->blocks[task->block].name[0])
+            same_text(compare, task->name, "block", actual->block, plan->blocks[task->block].name);
         same_text(compare, task->name, "phase", bp_phase_names[actual->phase], task->phase);
         same_text(compare, task->name, "engine", bp_engine_names[actual->engine], task->engine);
         same_text(compare, task->name, "kind", bp_task_kind_names[actual->kind],
@@ -171,6 +216,8 @@ bool compare_portable(struct compare *compare, const struct ref_request *request
         const struct bp_portable_buffer *actual = &ir->buffers[i];
         const struct ref_buffer *buffer = &plan->buffers[i];
         same_text(compare, "buffer", "role", bp_buffer_role_names[actual->role], buffer->role);
+        if (plan->blocks[buffer->block].name[0])
+            same_text(compare, buffer->role, "block", actual->block, plan->blocks[buffer->block].name);
         same_text(compare, buffer->role, "storage", bp_storage_names[actual->storage], buffer->storage);
         same_number(compare, buffer->role, "size_bytes", actual->size.n, buffer->size);
         same_number(compare, buffer->role, "alignment_bytes", actual->alignment, 16);
@@ -298,13 +345,16 @@ bool compare_facts(struct compare *compare, const struct ref_plan *plan, const j
 {
     compare->difference[0] = '\0';
     const json_t *memory = json_object_get(facts, "memory");
-    same_text(compare, "facts", "scope", json_string_value(json_object_get(facts, "scope")), "one block, one rank");
+    same_text(compare, "facts", "scope", json_string_value(json_object_get(facts, "scope")),
+              plan->n_blocks > 1 ? "one block of each kind, one rank" : "one block, one rank");
     same_total(compare, "facts", facts, plan, NULL);
     same_totals(compare, json_object_get(facts, "by_phase"), plan, bp_phase_names);
     same_totals(compare, json_object_get(facts, "by_engine"), plan, bp_engine_names);
-    same_number(compare, "facts", "memory", json_object_size(memory), plan->n_memory);
-    for (size_t i = 0; i < plan->n_memory; i++)
-        same_number(compare, "memory", plan->memory[i].name,
-                    (wide)json_integer_value(json_object_get(memory, plan->memory[i].name)), plan->memory[i].bytes);
+    same_number(compare, "facts", "memory", json_object_size(memory), plan->memory.n);
+    for (size_t i = 0; i < plan->memory.n; i++) {
+        const struct ref_memory_fact *fact = &plan->memory.at[i];
+        same_number(compare, "memory", fact->name, (wide)json_integer_value(json_object_get(memory, fact->name)),
+                    fact->bytes);
+    }
     return !compare->difference[0];
 }

@@ -38,6 +38,9 @@ void derived_release(struct derived *derived);
  * equality of the encoding, digests, lineage between stages, and the replay. */
 void expect_committed(const struct derived *derived, const struct ref_request *request, const struct ref_plan *plan);
 
+/* That it committed and its snapshots are those of the recomputation, and no more. */
+void expect_same(const struct derived *derived, const struct ref_request *request, const struct ref_plan *plan);
+
 /* What was found, as text: the refusal's or the plan's problems. */
 const char *derived_findings(const struct derived *derived);
 

@@ -42,32 +42,30 @@ struct gen gen_of_case(unsigned i)
     return gen;
 }
 
-/* A number of 1 to `bits` bits. */
-static uint64_t magnitude(struct gen *gen, unsigned bits)
+uint64_t gen_magnitude(struct gen *gen, unsigned bits)
 {
     return gen_next(gen) >> (64 - gen_range(gen, 1, bits)) | 1;
 }
 
-/* A multiple of `of`, not past what JSON can say. */
-static uint64_t multiple(struct gen *gen, uint64_t of, unsigned bits)
+/* A gen_multiple of `of`, not past what JSON can say. */
+uint64_t gen_multiple(struct gen *gen, uint64_t of, unsigned bits)
 {
-    uint64_t times = magnitude(gen, bits);
+    uint64_t times = gen_magnitude(gen, bits);
     return times > LARGEST / of ? LARGEST / of * of : times * of;
 }
 
-static void put(json_t *object, const char *key, uint64_t value)
+void gen_put(json_t *object, const char *key, uint64_t value)
 {
     json_object_set_new(object, key, json_integer((json_int_t)value));
 }
 
-/* A key that may be left out at its default. */
-static void put_or_not(struct gen *gen, json_t *object, const char *key, uint64_t value, uint64_t fallback)
+void gen_put_or_not(struct gen *gen, json_t *object, const char *key, uint64_t value, uint64_t fallback)
 {
     if (value != fallback || gen_chance(gen, 50))
-        put(object, key, value);
+        gen_put(object, key, value);
 }
 
-static bool put_flag(struct gen *gen, json_t *object, const char *key, unsigned percent)
+bool gen_put_flag(struct gen *gen, json_t *object, const char *key, unsigned percent)
 {
     bool value = gen_chance(gen, percent);
     if (value || gen_chance(gen, 30))
@@ -75,7 +73,7 @@ static bool put_flag(struct gen *gen, json_t *object, const char *key, unsigned 
     return value;
 }
 
-static void put_word(struct gen *gen, json_t *object, const char *key, const char *const *words, uint64_t n)
+void gen_put_word(struct gen *gen, json_t *object, const char *key, const char *const *words, uint64_t n)
 {
     json_object_set_new(object, key, json_string(words[gen_range(gen, 0, n - 1)]));
 }
@@ -88,11 +86,11 @@ static void put_heads(struct gen *gen, json_t *model, uint64_t t, unsigned bits,
         k--;
     if (gen_chance(gen, 50))
         k = t * gen_range(gen, 1, 4);
-    uint64_t h = multiple(gen, k > t ? k : t, bits > 8 ? 3 + bits / 8 : 3);
+    uint64_t h = gen_multiple(gen, k > t ? k : t, bits > 8 ? 3 + bits / 8 : 3);
     if (gen_chance(gen, 30))
         k = h;
-    put(model, "num_attention_heads", h);
-    put_or_not(gen, model, "num_key_value_heads", k, h);
+    gen_put(model, "num_attention_heads", h);
+    gen_put_or_not(gen, model, "num_key_value_heads", k, h);
     *ret_h = h;
 }
 
@@ -104,32 +102,32 @@ static json_t *model_of(struct gen *gen, const struct gen_shape *shape, uint64_t
     uint64_t h, H;
     put_heads(gen, model, t, shape->bits, &h);
     if (gen_chance(gen, 50)) {
-        H = multiple(gen, h, shape->bits); /* h is a multiple of t */
+        H = gen_multiple(gen, h, shape->bits); /* h is a gen_multiple of t */
         if (gen_chance(gen, 30))
-            put(model, "head_dim", H / h);
+            gen_put(model, "head_dim", H / h);
     } else {
-        H = multiple(gen, t, shape->bits);
-        put(model, "head_dim", magnitude(gen, shape->bits > 40 ? shape->bits - 20 : 8));
+        H = gen_multiple(gen, t, shape->bits);
+        gen_put(model, "head_dim", gen_magnitude(gen, shape->bits > 40 ? shape->bits - 20 : 8));
     }
     json_object_set_new(model, "name", json_sprintf("model-%u", (unsigned)gen_range(gen, 0, 9)));
-    put(model, "hidden_size", H);
-    put(model, "num_hidden_layers", layers);
-    put(model, "vocab_size", magnitude(gen, 17));
+    gen_put(model, "hidden_size", H);
+    gen_put(model, "num_hidden_layers", layers);
+    gen_put(model, "vocab_size", gen_magnitude(gen, 17));
     if (gen_chance(gen, 30) && H <= LARGEST / 4)
-        put(model, "intermediate_size", 4 * H);
+        gen_put(model, "intermediate_size", 4 * H);
     else
-        put(model, "intermediate_size", multiple(gen, t, shape->bits));
-    put_word(gen, model, "activation", activations, 4);
-    put_word(gen, model, "norm", norms, 2);
+        gen_put(model, "intermediate_size", gen_multiple(gen, t, shape->bits));
+    gen_put_word(gen, model, "activation", activations, 4);
+    gen_put_word(gen, model, "norm", norms, 2);
     switch (gen_range(gen, 0, 2)) {
     case 0:
         json_object_set_new(model, "position", json_string("learned"));
-        put(model, "max_position_embeddings", positions + (positions < LARGEST ? gen_range(gen, 0, 1) : 0));
+        gen_put(model, "max_position_embeddings", positions + (positions < LARGEST ? gen_range(gen, 0, 1) : 0));
         break;
     case 1:
         json_object_set_new(model, "position", json_string("rope"));
         if (gen_chance(gen, 30))
-            put(model, "max_position_embeddings", 1);
+            gen_put(model, "max_position_embeddings", 1);
         break;
     default:
         json_object_set_new(model, "position", json_string("none"));
@@ -142,24 +140,24 @@ static json_t *model_of(struct gen *gen, const struct gen_shape *shape, uint64_t
                                         "embedding_dropout",
                                         "tie_word_embeddings"};
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
-        put_flag(gen, model, flags[i], 50);
+        gen_put_flag(gen, model, flags[i], 50);
     return model;
 }
 
-static const char *const dtypes[] = {"float8", "float16", "bfloat16", "float32"};
+const char *const gen_dtypes[] = {"float8", "float16", "bfloat16", "float32"};
 
 /* Pipeline degree, schedule and stages; returns what the layers must divide by. */
 static uint64_t put_pipeline(struct gen *gen, json_t *strategy)
 {
     static const char *const schedules[] = {"1f1b", "gpipe", "interleaved"};
     uint64_t pp = gen_chance(gen, 40) ? gen_range(gen, 2, 16) : 1, stages = 1;
-    put_or_not(gen, strategy, "pipeline_parallel", pp, 1);
+    gen_put_or_not(gen, strategy, "pipeline_parallel", pp, 1);
     if (pp > 1 && gen_chance(gen, 70)) {
-        put_word(gen, strategy, "pipeline_schedule", schedules, 3);
+        gen_put_word(gen, strategy, "pipeline_schedule", schedules, 3);
         const char *schedule = json_string_value(json_object_get(strategy, "pipeline_schedule"));
         if (schedule[0] == 'i')
             stages = gen_range(gen, 1, 4);
-        put_or_not(gen, strategy, "virtual_stages", stages, 1);
+        gen_put_or_not(gen, strategy, "virtual_stages", stages, 1);
     } else if (pp == 1 && gen_chance(gen, 20)) {
         json_object_set_new(strategy, "pipeline_schedule", json_string("none"));
     }
@@ -169,30 +167,30 @@ static uint64_t put_pipeline(struct gen *gen, json_t *strategy)
 static void put_training(struct gen *gen, const struct gen_shape *shape, uint64_t t, json_t *workload, json_t *strategy)
 {
     static const char *const recomputes[] = {"none", "selective", "full"};
-    const bool sp = put_flag(gen, strategy, "sequence_parallel", 60);
-    put(workload, "sequence_length", sp ? multiple(gen, t, shape->bits) : magnitude(gen, shape->bits));
-    const uint64_t B = magnitude(gen, shape->bits > 20 ? shape->bits / 2 : 4);
-    const uint64_t dp = gen_chance(gen, 60) ? magnitude(gen, shape->bits > 20 ? 16 : 7) : 1;
-    put(workload, "micro_batch_size", B);
-    put(workload, "global_batch_size", multiple(gen, B * dp, 4));
-    put_or_not(gen, strategy, "data_parallel", dp, 1);
+    const bool sp = gen_put_flag(gen, strategy, "sequence_parallel", 60);
+    gen_put(workload, "sequence_length", sp ? gen_multiple(gen, t, shape->bits) : gen_magnitude(gen, shape->bits));
+    const uint64_t B = gen_magnitude(gen, shape->bits > 20 ? shape->bits / 2 : 4);
+    const uint64_t dp = gen_chance(gen, 60) ? gen_magnitude(gen, shape->bits > 20 ? 16 : 7) : 1;
+    gen_put(workload, "micro_batch_size", B);
+    gen_put(workload, "global_batch_size", gen_multiple(gen, B * dp, 4));
+    gen_put_or_not(gen, strategy, "data_parallel", dp, 1);
     if (gen_chance(gen, 50))
-        put_word(gen, workload, "gradient_dtype", dtypes, 4);
+        gen_put_word(gen, workload, "gradient_dtype", gen_dtypes, 4);
     if (gen_chance(gen, 80))
-        put_word(gen, strategy, "recompute", recomputes, 3);
+        gen_put_word(gen, strategy, "recompute", recomputes, 3);
     if (gen_chance(gen, 50))
         json_object_set_new(strategy, "recompute_all_gather", json_boolean(gen_chance(gen, 50)));
-    put_flag(gen, strategy, "recompute_activation", 40);
-    put_or_not(gen, strategy, "zero_stage", gen_range(gen, 0, 3), 0);
+    gen_put_flag(gen, strategy, "recompute_activation", 40);
+    gen_put_or_not(gen, strategy, "zero_stage", gen_range(gen, 0, 3), 0);
 }
 
 static void put_inference(struct gen *gen, const struct gen_shape *shape, json_t *workload, json_t *strategy)
 {
     static const char *const phases[] = {"prefill", "decode"};
-    put_word(gen, workload, "phase", phases, 2);
-    put(workload, "batch_size", magnitude(gen, shape->bits > 20 ? shape->bits / 2 : 6));
-    put(workload, "context_length", magnitude(gen, shape->bits));
-    put_or_not(gen, strategy, "replicas", gen_chance(gen, 30) ? gen_range(gen, 1, 64) : 1, 1);
+    gen_put_word(gen, workload, "phase", phases, 2);
+    gen_put(workload, "batch_size", gen_magnitude(gen, shape->bits > 20 ? shape->bits / 2 : 6));
+    gen_put(workload, "context_length", gen_magnitude(gen, shape->bits));
+    gen_put_or_not(gen, strategy, "replicas", gen_chance(gen, 30) ? gen_range(gen, 1, 64) : 1, 1);
 }
 
 static uint64_t integer(const json_t *object, const char *key)
@@ -207,24 +205,24 @@ json_t *gen_request(struct gen *gen, const struct gen_shape *shape)
     const uint64_t t = degrees[gen_range(gen, 0, sizeof(degrees) / sizeof(degrees[0]) - 1)];
     json_t *workload = json_object(), *strategy = json_object(), *request = json_object();
     json_object_set_new(workload, "mode", json_string(shape->training ? "training" : "inference"));
-    put_word(gen, workload, "dtype", dtypes, 4);
-    put_or_not(gen, strategy, "tensor_parallel", t, 1);
+    gen_put_word(gen, workload, "dtype", gen_dtypes, 4);
+    gen_put_or_not(gen, strategy, "tensor_parallel", t, 1);
     const uint64_t stages = shape->training ? put_pipeline(gen, strategy) : gen_range(gen, 1, 4);
     if (shape->training)
         put_training(gen, shape, t, workload, strategy);
     else {
         put_inference(gen, shape, workload, strategy);
-        put_or_not(gen, strategy, "pipeline_parallel", stages, 1);
+        gen_put_or_not(gen, strategy, "pipeline_parallel", stages, 1);
     }
     const uint64_t positions = integer(workload, shape->training ? "sequence_length" : "context_length");
     json_object_set_new(
         request, "model",
-        json_pack("{s:o}", "transformer", model_of(gen, shape, t, multiple(gen, stages, 5), positions)));
+        json_pack("{s:o}", "transformer", model_of(gen, shape, t, gen_multiple(gen, stages, 5), positions)));
     json_object_set_new(request, "workload", workload);
     json_object_set_new(request, "strategy", strategy);
     if (shape->target) {
         json_object_set_new(request, "target", json_object());
-        put_word(gen, json_object_get(request, "target"), "kind", kinds, 2);
+        gen_put_word(gen, json_object_get(request, "target"), "kind", kinds, 2);
         json_object_set_new(request, "deployment",
                             json_pack("{s:I, s:I}", "devices", (json_int_t)(t + gen_range(gen, 0, 3)), "memory_bytes",
                                       (json_int_t)LARGEST));

@@ -30,4 +30,18 @@ struct gen_shape {
  * back with json_decref. A deployment holds any layout. */
 json_t *gen_request(struct gen *gen, const struct gen_shape *shape);
 
+/* The same, of a model of one to three kinds of block with any features that have rows in the mode, under a strategy
+ * with context and expert parallelism. */
+json_t *gen_request_of_kinds(struct gen *gen, const struct gen_shape *shape);
+
+/* What requests are put together from. */
+uint64_t gen_magnitude(struct gen *gen, unsigned bits);                  /* of 1 to `bits` bits */
+uint64_t gen_multiple(struct gen *gen, uint64_t of, unsigned bits);      /* not past what JSON can say */
+void gen_put(json_t *object, const char *key, uint64_t value);
+void gen_put_or_not(struct gen *gen, json_t *object, const char *key, uint64_t value,
+                    uint64_t fallback); /* may be left out at its default */
+bool gen_put_flag(struct gen *gen, json_t *object, const char *key, unsigned percent);
+void gen_put_word(struct gen *gen, json_t *object, const char *key, const char *const *words, uint64_t n);
+extern const char *const gen_dtypes[4];
+
 #endif

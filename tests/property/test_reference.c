@@ -118,9 +118,9 @@ static void expect_rest(const struct ref_plan *plan, const json_t *golden)
         expect_work(key, value, &total);
     }
     const json_t *memory = json_object_get(golden, "memory"), *buffers = json_object_get(golden, "buffers");
-    ck_assert_uint_eq(plan->n_memory, json_object_size(memory));
-    for (size_t i = 0; i < plan->n_memory; i++)
-        expect_bytes("memory", memory, plan->memory[i].name, plan->memory[i].bytes);
+    ck_assert_uint_eq(plan->memory.n, json_object_size(memory));
+    for (size_t i = 0; i < plan->memory.n; i++)
+        expect_bytes("memory", memory, plan->memory.at[i].name, plan->memory.at[i].bytes);
     ck_assert_uint_eq(plan->n_buffers, json_array_size(buffers));
     for (size_t i = 0; i < plan->n_buffers; i++) {
         const struct ref_buffer *buffer = &plan->buffers[i];

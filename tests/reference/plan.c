@@ -14,7 +14,16 @@ struct ref_task *ref_plan_task(struct ref_plan *plan, const char *layer, const c
     task->phase = phase;
     task->engine = engine;
     task->work = *work;
+    task->block = plan->n_blocks - 1;
     return task;
+}
+
+struct ref_row *ref_plan_row(struct ref_plan *plan, const struct ref_row *row)
+{
+    struct ref_row *copy = &plan->rows[plan->n_rows++];
+    *copy = *row;
+    copy->block = plan->n_blocks - 1;
+    return copy;
 }
 
 struct ref_buffer *ref_plan_buffer(struct ref_plan *plan, const char *role, const char *storage, wide size)
@@ -25,20 +34,46 @@ struct ref_buffer *ref_plan_buffer(struct ref_plan *plan, const char *role, cons
     buffer->role = role;
     buffer->storage = storage;
     buffer->size = size;
+    buffer->block = plan->n_blocks - 1;
     return buffer;
+}
+
+static void add_fact(struct ref_memory *memory, const char *name, wide bytes)
+{
+    size_t i = 0;
+    while (i < memory->n && strcmp(memory->at[i].name, name) != 0)
+        i++;
+    if (i == memory->n)
+        memory->at[memory->n++] = (struct ref_memory_fact){name, 0};
+    memory->at[i].bytes = wide_add(memory->at[i].bytes, bytes);
 }
 
 void ref_plan_fact(struct ref_plan *plan, const char *name, wide bytes)
 {
-    plan->memory[plan->n_memory++] = (struct ref_memory_fact){name, bytes};
+    add_fact(&plan->blocks[plan->n_blocks - 1].memory, name, bytes);
+    add_fact(&plan->memory, name, bytes);
 }
 
-wide ref_plan_memory(const struct ref_plan *plan, const char *name)
+wide ref_memory_of(const struct ref_memory *memory, const char *name)
 {
-    for (size_t i = 0; i < plan->n_memory; i++)
-        if (strcmp(plan->memory[i].name, name) == 0)
-            return plan->memory[i].bytes;
+    for (size_t i = 0; i < memory->n; i++)
+        if (strcmp(memory->at[i].name, name) == 0)
+            return memory->at[i].bytes;
     return 0;
+}
+
+wide ref_norm_parameters(const struct ref_request *request, wide w)
+{
+    if (request->norm_without_weight)
+        return 0;
+    return wide_mul(request->rmsnorm || request->norm_without_bias ? 1 : 2, w);
+}
+
+wide ref_qk_norm_parameters(const struct ref_kind *kind, wide heads)
+{
+    if (kind->qk_norm == REF_QK_WITHOUT_WEIGHT)
+        return 0;
+    return PROD(kind->qk_norm_bias ? 2 : 1, kind->d, kind->qk_norm == REF_QK_HEAD ? 1 : heads);
 }
 
 /* o_0 = 0, o_i = ceil((o_(i-1) + s_(i-1)) / 16) * 16. */
@@ -71,20 +106,31 @@ static void find_largest(const struct ref_request *request, struct ref_plan *pla
         at_least(largest, plan->rows[i].A);
         at_least(largest, plan->rows[i].O);
     }
-    for (size_t i = 0; i < plan->n_memory; i++)
-        at_least(largest, plan->memory[i].bytes);
+    for (size_t i = 0; i < plan->memory.n; i++)
+        at_least(largest, plan->memory.at[i].bytes);
     if (request->has_target)
         at_least(largest, plan->layout_end);
 }
 
+static void derive_block(const struct ref_request *request, const struct ref_kind *kind, struct ref_plan *plan)
+{
+    struct ref_block *block = &plan->blocks[plan->n_blocks++];
+    memset(block, 0, sizeof(*block));
+    memcpy(block->name, kind->name, sizeof(block->name));
+    block->layers = kind->layers;
+    if (request->training)
+        ref_training_derive(request, kind, plan);
+    else
+        ref_inference_derive(request, kind, plan);
+}
+
 void ref_plan_derive(const struct ref_request *request, struct ref_plan *ret)
 {
-    ret->n_tasks = ret->n_rows = ret->n_memory = ret->n_buffers = 0;
+    ret->n_tasks = ret->n_rows = ret->n_buffers = ret->n_blocks = 0;
+    memset(&ret->memory, 0, sizeof(ret->memory));
     ret->largest_bytes = 0;
-    if (request->training)
-        ref_training_derive(request, ret);
-    else
-        ref_inference_derive(request, ret);
+    for (size_t i = 0; i < request->n_kinds; i++)
+        derive_block(request, &request->kinds[i], ret);
     place(ret);
     find_largest(request, ret);
 }
