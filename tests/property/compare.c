@@ -144,8 +144,7 @@ bool compare_distributed(struct compare *compare, const struct ref_request *requ
         same_text(compare, task->name, "kind", bp_task_kind_names[actual->kind],
                   task->collective ? "collective" : "compute");
         same_text(compare, task->name, "collective", bp_collective_names[actual->collective], collective_of(task));
-        same_number(compare, task->name, "reduces", actual->reduces,
-                    reduces(task->collective));
+        same_number(compare, task->name, "reduces", actual->reduces, reduces(task->collective));
         same_text(compare, task->name, "axis", bp_axis_names[actual->axis], task->axis ? task->axis : "none");
         same_number(compare, task->name, "block", actual->block, task->block);
         same_work(compare, task->name, &actual->work, &task->work);

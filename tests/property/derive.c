@@ -249,3 +249,26 @@ void expect_committed(const struct derived *derived, const struct ref_request *r
     expect_replay(derived);
     expect_normal(derived);
 }
+
+static bool everything_fits(const struct ref_plan *plan)
+{
+    const struct ref_work total = ref_plan_total(plan, NULL, NULL);
+    return plan->largest_bytes <= BP_JSON_INT_MAX && total.read <= BP_JSON_INT_MAX && total.write <= BP_JSON_INT_MAX &&
+           total.message <= BP_JSON_INT_MAX;
+}
+
+bool expect_exact_or_refused(const struct derived *derived, const struct ref_request *request,
+                             const struct ref_plan *plan)
+{
+    if (derived->accepted && derived->outcome.state == BP_PLAN_COMMITTED) {
+        expect_committed(derived, request, plan);
+        EXPECT(derived, plan->largest_bytes <= BP_JSON_INT_MAX, "committed though a size is too large");
+        return true;
+    }
+    const struct bp_problems *problems = derived->accepted ? &derived->outcome.diagnostics : &derived->problems;
+    EXPECT(derived, problems->n > 0, "refused without a reason");
+    for (size_t i = 0; i < problems->n; i++)
+        EXPECT(derived, problems->at[i].code == BP_E_quantity_overflow, "%s", derived_findings(derived));
+    EXPECT(derived, !everything_fits(plan), "refused though everything fits: %s", derived_findings(derived));
+    return false;
+}

@@ -41,6 +41,10 @@ void expect_committed(const struct derived *derived, const struct ref_request *r
 /* That it committed and its snapshots are those of the recomputation, and no more. */
 void expect_same(const struct derived *derived, const struct ref_request *request, const struct ref_plan *plan);
 
+/* A quantity is stated exactly or refused as too large, and refused only when one really is. Whether it committed. */
+bool expect_exact_or_refused(const struct derived *derived, const struct ref_request *request,
+                             const struct ref_plan *plan);
+
 /* What was found, as text: the refusal's or the plan's problems. */
 const char *derived_findings(const struct derived *derived);
 

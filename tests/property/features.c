@@ -19,9 +19,9 @@
     F("qk norm with bias", k->qk_norm != REF_QK_NONE && k->qk_norm_bias)                                               \
     F("parallel, one norm", k->parallel && k->place == REF_SHARED)                                                     \
     F("parallel, two norms", k->parallel && k->place == REF_BEFORE)                                                    \
-    F("soft cap, training", k->soft_cap && TRAINS)                                                                     \
+    F("soft cap, training", k->soft_cap &&TRAINS)                                                                      \
     F("soft cap, inference", k->soft_cap && !TRAINS)                                                                   \
-    F("alibi, training", r->alibi && TRAINS)                                                                           \
+    F("alibi, training", r->alibi &&TRAINS)                                                                            \
     F("alibi, inference", r->alibi && !TRAINS)                                                                         \
     F("sinks", k->sinks)                                                                                               \
     F("window in decode", k->window && k->window < r->c && !TRAINS && !r->prefill)                                     \
@@ -34,7 +34,7 @@
     F("latent, absorbed", k->l_kv && !TRAINS && !r->prefill)                                                           \
     F("latent without rotation", k->l_kv && !TRAINS && !k->rotary)                                                     \
     F("latent after no norm", k->l_kv && k->place == REF_AFTER)                                                        \
-    F("experts, training", k->E && TRAINS)                                                                             \
+    F("experts, training", k->E &&TRAINS)                                                                              \
     F("experts after no norm", k->E && k->place == REF_AFTER && TRAINS)                                                \
     F("experts, all tokens everywhere", k->E && !TRAINS && r->ep == 1 && r->etp == r->t)                               \
     F("experts, tokens dealt", k->E && !TRAINS && (r->ep != 1 || r->etp != r->t))                                      \

@@ -35,8 +35,8 @@ json_t *gen_request(struct gen *gen, const struct gen_shape *shape);
 json_t *gen_request_of_kinds(struct gen *gen, const struct gen_shape *shape);
 
 /* What requests are put together from. */
-uint64_t gen_magnitude(struct gen *gen, unsigned bits);                  /* of 1 to `bits` bits */
-uint64_t gen_multiple(struct gen *gen, uint64_t of, unsigned bits);      /* not past what JSON can say */
+uint64_t gen_magnitude(struct gen *gen, unsigned bits);             /* of 1 to `bits` bits */
+uint64_t gen_multiple(struct gen *gen, uint64_t of, unsigned bits); /* not past what JSON can say */
 void gen_put(json_t *object, const char *key, uint64_t value);
 void gen_put_or_not(struct gen *gen, json_t *object, const char *key, uint64_t value,
                     uint64_t fallback); /* may be left out at its default */

@@ -102,7 +102,7 @@ static void put_branches(struct gen *gen, json_t *kind, bool parallel)
 static void put_kind(struct gen *gen, json_t *kind, const struct degrees *degrees, const json_t *model, unsigned bits)
 {
     static const char *const activations[] = {"gelu", "relu", "swiglu", "geglu"};
-    static const char *const flags[] = {"bias",     "qkv_bias",          "output_bias",       "mlp_bias",
+    static const char *const flags[] = {"bias",           "qkv_bias",          "output_bias",       "mlp_bias",
                                         "hidden_dropout", "attention_dropout", "attention_soft_cap"};
     const char *position = json_string_value(json_object_get(model, "position"));
     const bool rms = json_string_value(json_object_get(model, "norm"))[0] == 'r';

@@ -99,8 +99,8 @@ static int add_heads(struct block *b, int after)
 {
     const struct ref_kind *kind = b->kind;
     const wide d = kind->d, keys = PROD(2, b->bq, d, b->k_l), heads = PROD(b->bq, d, b->h_l + b->k_l);
-    int qkv = ref_infer_linear(b, "attention.qkv", b->bq, b->r->H, wide_mul(d, b->h_l + 2 * b->k_l), kind->qkv_bias,
-                               after);
+    int qkv =
+        ref_infer_linear(b, "attention.qkv", b->bq, b->r->H, wide_mul(d, b->h_l + 2 * b->k_l), kind->qkv_bias, after);
     int key = qkv;
     if (kind->qk_norm) {
         struct ref_work work = {wide_mul(b->r->rmsnorm ? 4 : 5, heads), heads, heads, 0};
@@ -224,11 +224,9 @@ static void add_buffers(struct block *b)
     struct ref_buffer *input = ref_plan_buffer(plan, "input", "device_local", boundary);
     struct ref_buffer *output = ref_plan_buffer(plan, "output", "device_local", boundary);
     output->written_by[plan->n_tasks - 1] = true;
-    struct ref_buffer *weights =
-        ref_plan_buffer(plan, "weights", "persistent", ref_memory_of(memory, "weights"));
+    struct ref_buffer *weights = ref_plan_buffer(plan, "weights", "persistent", ref_memory_of(memory, "weights"));
     struct ref_buffer *cache = ref_plan_buffer(plan, "kv_cache", "persistent", ref_memory_of(memory, "kv_cache"));
-    struct ref_buffer *workspace =
-        ref_plan_buffer(plan, "workspace", "transient", ref_memory_of(memory, "workspace"));
+    struct ref_buffer *workspace = ref_plan_buffer(plan, "workspace", "transient", ref_memory_of(memory, "workspace"));
     for (size_t i = b->first; i < plan->n_tasks; i++) {
         input->read_by[i] = b->reads_input[i];
         weights->read_by[i] = b->parameters[i];

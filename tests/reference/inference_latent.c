@@ -29,12 +29,12 @@ static int add_expanded(struct block *b, int query, int rotated, int kv_write)
                        wide_mul(kind->l_kv, out), kv_write, kv_write);
     adds_cache(b, up, wide_mul(bc, kind->l_kv), 0);
     ref_infer_effect(b, up, false);
-    int core = ref_infer(b, "attention.core", "matrix",
-                         (struct ref_work){SUM(PROD(2, b->s, kind->n + kind->r), PROD(2, b->s, kind->v),
-                                               ref_infer_score_operations(b)),
-                                           SUM(PROD(b->bq, b->h_l, kind->n + kind->r), wide_mul(bc, out)),
-                                           PROD(b->bq, b->h_l, kind->v), 0},
-                         ref_infer_sinks(b), query, rotated);
+    int core =
+        ref_infer(b, "attention.core", "matrix",
+                  (struct ref_work){
+                      SUM(PROD(2, b->s, kind->n + kind->r), PROD(2, b->s, kind->v), ref_infer_score_operations(b)),
+                      SUM(PROD(b->bq, b->h_l, kind->n + kind->r), wide_mul(bc, out)), PROD(b->bq, b->h_l, kind->v), 0},
+                  ref_infer_sinks(b), query, rotated);
     adds_cache(b, core, wide_mul(bc, kind->r), 0);
     ref_infer_waits(b, core, kv_write);
     ref_infer_waits(b, core, up);
@@ -49,11 +49,11 @@ static int add_absorbed(struct block *b, int query, int rotated, int kv_write)
     int absorb = ref_infer(b, "attention.query_absorb", "matrix",
                            (struct ref_work){PROD(2, rows, kind->n, l), wide_mul(rows, kind->n), wide_mul(rows, l), 0},
                            PROD(b->h_l, kind->n, l), query, query);
-    int core = ref_infer(
-        b, "attention.core", "matrix",
-        (struct ref_work){SUM(PROD(2, b->s, l + kind->r), PROD(2, b->s, l), ref_infer_score_operations(b)),
-                          wide_mul(rows, l + kind->r), wide_mul(rows, l), 0},
-        ref_infer_sinks(b), absorb, rotated);
+    int core =
+        ref_infer(b, "attention.core", "matrix",
+                  (struct ref_work){SUM(PROD(2, b->s, l + kind->r), PROD(2, b->s, l), ref_infer_score_operations(b)),
+                                    wide_mul(rows, l + kind->r), wide_mul(rows, l), 0},
+                  ref_infer_sinks(b), absorb, rotated);
     adds_cache(b, core, wide_mul(bc, l + kind->r), 0);
     ref_infer_waits(b, core, kv_write);
     ref_infer_effect(b, core, false);

@@ -132,7 +132,8 @@ wide ref_memory_of(const struct ref_memory *memory, const char *name);
 const char *ref_task_capability(const struct ref_task *task);
 const char *ref_task_implementation(const struct ref_task *task);
 
-/* Parts of ref_plan_derive, by mode; they fill tasks, rows, memory and buffers (unplaced) of the block that was begun. */
+/* Parts of ref_plan_derive, by mode; they fill tasks, rows, memory and buffers (unplaced) of the block that was begun.
+ */
 void ref_training_derive(const struct ref_request *request, const struct ref_kind *kind, struct ref_plan *plan);
 void ref_inference_derive(const struct ref_request *request, const struct ref_kind *kind, struct ref_plan *plan);
 struct ref_task *ref_plan_task(struct ref_plan *plan, const char *layer, const char *phase, const char *engine,

@@ -58,8 +58,8 @@ static void read_attention(const json_t *kind, const struct ref_request *request
     ret->rotary = number(kind, "rotary_dim", request->rope ? ret->d : 0);
     if (flag(kind, "qk_norm", false))
         ret->qk_norm = REF_QK_HEAD + (enum ref_qk_norm)word(kind, "qk_norm_form", forms);
-    ret->qk_norm_bias = flag(kind, "qk_norm_bias",
-                             ret->qk_norm == REF_QK_HEAD && !request->rmsnorm && !request->norm_without_bias);
+    ret->qk_norm_bias =
+        flag(kind, "qk_norm_bias", ret->qk_norm == REF_QK_HEAD && !request->rmsnorm && !request->norm_without_bias);
 }
 
 static void read_kind(const json_t *kind, const struct ref_request *request, struct ref_kind *ret)

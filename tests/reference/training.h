@@ -11,11 +11,11 @@ enum { BLOCK_INPUT = -1, NO_TASK = -1, ROW_INPUTS = 3, BLOCK_ROWS = 64 };
 struct row {
     enum ref_row_kind kind;
     struct ref_row facts;
-    int inputs[ROW_INPUTS], n_inputs; /* rows, or BLOCK_INPUT */
+    int inputs[ROW_INPUTS], n_inputs;     /* rows, or BLOCK_INPUT */
     bool needs[ROW_INPUTS], needs_output; /* operands of the activation gradient that may have to be made again */
     bool has_forward, has_agrad, has_wgrad, again;
     const char *forward_collective, *backward_collective, *axis;
-    wide copies; /* ranks that hold the same parameters */
+    wide copies;                           /* ranks that hold the same parameters */
     struct ref_work forward, agrad, wgrad; /* bytes, but for the operations */
     int forward_task, again_task, agrad_task, wgrad_task;
 };

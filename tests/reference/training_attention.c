@@ -4,7 +4,7 @@
 /* What scores and context read: rows, and BLOCK_INPUT where there is no such row. */
 struct operands {
     int query, key, value;
-    int rotary; /* latent: the rotary part of the keys, which passes the projection by */
+    int rotary;                               /* latent: the rotary part of the keys, which passes the projection by */
     wide query_width, key_width, value_width; /* of all heads of a rank */
     wide head, value_head;
 };
@@ -12,8 +12,8 @@ struct operands {
 static int add_norm_of(struct block *b, const char *name, wide heads, int input)
 {
     const struct ref_kind *kind = b->kind;
-    const wide width = kind->qk_norm == REF_QK_HEAD || kind->qk_norm == REF_QK_WITHOUT_WEIGHT ? kind->d
-                                                                                          : wide_mul(heads, kind->d);
+    const wide width =
+        kind->qk_norm == REF_QK_HEAD || kind->qk_norm == REF_QK_WITHOUT_WEIGHT ? kind->d : wide_mul(heads, kind->d);
     return ref_norm(b, name, PROD(b->T, heads, kind->d), width, ref_qk_norm_parameters(kind, heads), input);
 }
 
@@ -85,8 +85,8 @@ static struct operands add_latent(struct block *b, int input)
     at.rotary = last == norm ? down : last;
     if (last != norm)
         ref_row_reads(b, last, down);
-    at.key = at.value = ref_linear(b, "attention.key_value_up", b->T, kind->l_kv,
-                                   PROD(b->h_l, kind->n + kind->v), false, last, !b->AG);
+    at.key = at.value =
+        ref_linear(b, "attention.key_value_up", b->T, kind->l_kv, PROD(b->h_l, kind->n + kind->v), false, last, !b->AG);
     return at;
 }
 

@@ -89,8 +89,8 @@ static int add_routed(struct block *b, int fork)
     const wide sent = wide_mul(N_s, r->H), gathered = wide_mul(N, r->H);
     int gate = BLOCK_INPUT, up, last = add_permute(b, sent, fork, add_router(b, fork));
     last = ref_group_collective(b, "moe.dispatch", "expert", r->ep, "all_to_all", "all_to_all", sent, last);
-    last = ref_group_collective(b, "moe.gather", "expert_tensor", r->etp, "all_gather", "reduce_scatter", gathered,
-                                last);
+    last =
+        ref_group_collective(b, "moe.gather", "expert_tensor", r->etp, "all_gather", "reduce_scatter", gathered, last);
     if (kind->gated) {
         last = ref_fork(b, "moe.gate_fork", gathered, 2, last, true);
         gate = add_expert_linear(b, "moe.gate", N, r->H, width, last, false);
@@ -100,8 +100,8 @@ static int add_routed(struct block *b, int fork)
     ref_row_share(b, up, kind->gated);
     last = ref_activation(b, "moe.activation", wide_mul(N, width), up, kind->gated ? gate : up);
     last = add_expert_linear(b, "moe.down", N, width, r->H, last, !r->recompute_activation);
-    last = ref_group_collective(b, "moe.scatter", "expert_tensor", r->etp, "reduce_scatter", "all_gather", gathered,
-                                last);
+    last =
+        ref_group_collective(b, "moe.scatter", "expert_tensor", r->etp, "reduce_scatter", "all_gather", gathered, last);
     last = ref_group_collective(b, "moe.combine", "expert", r->ep, "all_to_all", "all_to_all", sent, last);
     return add_unpermute(b, sent, last);
 }

@@ -134,8 +134,12 @@ int ref_activation(struct block *b, const char *name, wide n, int input, int oth
     ref_row_reads(b, i, other);
     row->again = b->r->recompute_activation || b->full;
     row->forward = ref_elements(b, wide_mul(kind->gated ? 9 : kind->relu ? 1 : 8, n), in, n);
-    row->agrad =
-        ref_elements(b, wide_mul(kind->gated ? 15 : kind->relu ? 1 : 13, n), wide_mul(kind->gated ? 3 : 2, n), in);
+    row->agrad = ref_elements(b,
+                              wide_mul(kind->gated  ? 15
+                                       : kind->relu ? 1
+                                                    : 13,
+                                       n),
+                              wide_mul(kind->gated ? 3 : 2, n), in);
     ref_row_state(b, i, wide_mul(in, b->r->e), wide_mul(n, b->r->e), true);
     return i;
 }
