@@ -58,7 +58,7 @@ struct ref_request {
 /* Reads a valid request whose model is in the transformer form. False when it is not such a one. */
 bool ref_request_read(const json_t *body, struct ref_request *ret);
 
-enum { REF_TASKS = 800, REF_ROWS = 160, REF_BUFFERS = 32, REF_MEMORY = 9, REF_NAME = 80, REF_BLOCKS = 3 };
+enum { REF_TASKS = 800, REF_ROWS = 192, REF_BUFFERS = 32, REF_MEMORY = 9, REF_NAME = 80, REF_BLOCKS = 3 };
 
 struct ref_work {
     wide operations, read, write, message; /* bytes but for the operations */
