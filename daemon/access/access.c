@@ -72,7 +72,7 @@ void bp_origin_forget(struct bp_origin *origin)
     if (!origin->shown.generation)
         return;
     explicit_bzero(origin->shown.text, sizeof origin->shown.text);
-    origin->shown.generation = 0;
+    origin->shown = (struct bp_shown){0};
 }
 
 /* ---- Opening, reloading ---- */
