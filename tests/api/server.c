@@ -143,7 +143,7 @@ int server_wait(struct server *at)
 static void expect_clean_log(const char *log)
 {
     static const char *const complaints[] = {"ERROR: AddressSanitizer", "ERROR: LeakSanitizer",
-                                             "runtime error:", "WARNING: ThreadSanitizer", "BUG"};
+                                             "runtime error:", "WARNING: ThreadSanitizer", "BUG:"};
     FILE *file = fopen(log, "r");
     char line[1024];
     while (file && fgets(line, sizeof line, file))
