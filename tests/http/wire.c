@@ -187,12 +187,17 @@ const char *wire_post(const char *target, const char *headers, const char *body)
                      target, strlen(body), headers, body);
 }
 
+/* Three kinds of block on 1024 ranks, each task of which lists them. */
+#define WIDE "\"num_attention_heads\": 1024, \"intermediate_size\": 8192, \"activation\": \"gelu\""
 const char *wire_slow_plan(int i)
 {
     return keep_text(
-        "{\"model\": {\"transformer\": {\"name\": \"wide\", \"hidden_size\": 8192, \"num_hidden_layers\": 1,"
-        " \"num_attention_heads\": 1024, \"intermediate_size\": 8192, \"vocab_size\": 1000,"
-        " \"activation\": \"gelu\", \"norm\": \"layernorm\", \"position\": \"rope\"}},"
+        "{\"model\": {\"transformer\": {\"name\": \"wide\", \"hidden_size\": 8192, \"num_hidden_layers\": 3,"
+        " \"vocab_size\": 1000, \"norm\": \"layernorm\", \"position\": \"rope\", \"kinds\": ["
+        "{\"name\": \"global\", " WIDE "}, {\"name\": \"sliding\", \"sliding_window\": 64, " WIDE "},"
+        " {\"name\": \"chunked\", \"sliding_window\": 64, \"chunked_attention\": true, " WIDE "}],"
+        " \"layers\": [{\"count\": 1, \"kind\": \"global\"}, {\"count\": 1, \"kind\": \"sliding\"},"
+        " {\"count\": 1, \"kind\": \"chunked\"}]}},"
         " \"workload\": {\"mode\": \"training\", \"sequence_length\": 1024, \"micro_batch_size\": 1,"
         " \"global_batch_size\": %d, \"dtype\": \"bfloat16\"},"
         " \"strategy\": {\"tensor_parallel\": 1024, \"sequence_parallel\": true, \"recompute\": \"full\"},"
