@@ -72,6 +72,17 @@ void overwrite(const char *path, size_t offset, const void *bytes, size_t n)
     close(fd);
 }
 
+void flip(const char *path, size_t offset)
+{
+    unsigned char byte;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(pread(fd, &byte, 1, (off_t)offset), 1);
+    byte ^= 0xff;
+    ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)offset), 1);
+    close(fd);
+}
+
 void fill_up(const char *path, size_t but)
 {
     static const char block[4096] = {1};

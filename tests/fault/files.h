@@ -22,6 +22,7 @@ size_t file_size(const char *path); /* 0 when it is not there */
 void copy_file(const char *from, const char *to);
 void write_file(const char *path, const void *bytes, size_t n);
 void overwrite(const char *path, size_t offset, const void *bytes, size_t n);
+void flip(const char *path, size_t offset); /* every bit of a byte, so that it is another, whatever it was */
 
 /* A file that takes up what room its file system has, all but so many bytes. */
 void fill_up(const char *path, size_t but);

@@ -114,7 +114,7 @@ START_TEST(test_disk__a_log_damaged_before_its_end_is_refused_and_kept)
     static const char *const *const ways[] = {NULL, migrate, verify};
     kill_with_log();
     const size_t places[] = {32 + 100, 32 + 3 * (24 + PAGE) + 16, 32 + 2 * (24 + PAGE) + 8};
-    overwrite(beside("-wal"), places[_i % 3], "?", 1);
+    flip(beside("-wal"), places[_i % 3]);
     expect_refusal(ways[_i / 3], "write-ahead log is damaged at frame");
 }
 END_TEST
@@ -122,7 +122,7 @@ END_TEST
 START_TEST(test_disk__a_log_with_a_damaged_head_is_refused_and_kept)
 {
     kill_with_log();
-    overwrite(beside("-wal"), 17, "?", 1);
+    flip(beside("-wal"), 17);
     expect_refusal(NULL, "the head of the write-ahead log is damaged");
     overwrite(beside("-wal"), 0, "\0\0\0\0", 4);
     expect_refusal(NULL, "the head of the write-ahead log is damaged");
