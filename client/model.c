@@ -1,5 +1,7 @@
 /* model: a config.json or a model of the catalogue, explained without a server. */
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/client.h"
 #include "client/print.h"
@@ -86,9 +88,8 @@ static bool is_form(const json_t *value)
 static enum bp_exit complain_of(const struct bp_problems *problems, const char *name)
 {
     for (size_t i = 0; i < problems->n; i++)
-        if (problems->at[i].code != BP_E_unsupported_feature)
-            bp_complain(BP_EXIT_REFUSED, "%s: %s: %s: %s", name, problems->at[i].path,
-                        bp_code_name(problems->at[i].code), problems->at[i].message);
+        bp_complain(BP_EXIT_REFUSED, "%s: %s%s%s: %s", name, problems->at[i].path, *problems->at[i].path ? ": " : "",
+                    bp_code_name(problems->at[i].code), problems->at[i].message);
     return BP_EXIT_REFUSED;
 }
 
@@ -127,6 +128,10 @@ enum bp_exit bp_run_model(const struct bp_invocation *invocation)
     enum bp_exit status = BP_EXIT_YES;
     if (bp_catalogue_find(name))
         bp_buf_addf(&text, "{\"name\": \"%s\"}", name);
+    else if (strcmp(name, "-") != 0 && access(name, F_OK) < 0 && errno == ENOENT)
+        status = bp_complain(BP_EXIT_USAGE,
+                             "neither a file nor a model of the catalogue is called %s (blueprint models lists those)",
+                             name);
     else
         status = bp_file_read(name, &text, &name);
     json_t *value = status == BP_EXIT_YES ? bp_json_parse(text.data, text.len, &position, &err) : NULL;

@@ -299,13 +299,23 @@ static int read_transformer(const json_t *value, const char *pointer, struct bp_
 enum form { FORM_HUGGINGFACE, FORM_NAME, FORM_TRANSFORMER, FORMS };
 static const char *const form_keys[] = {"huggingface", "name", "transformer", NULL};
 
+static void refuse_name(const struct bp_reader *reader)
+{
+    char known[480] = "";
+    for (size_t i = 0; i < bp_catalogue_n; i++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", bp_catalogue[i].name);
+    }
+    bp_reader_problem(reader, BP_E_unknown_model, form_keys[FORM_NAME], "the catalogue has %s", known);
+}
+
 static int from_catalogue(const struct bp_reader *reader, struct bp_arena *arena, struct bp_config *ret)
 {
     struct bp_problems *problems = reader->problems;
     const char *name = bp_reader_string(reader, form_keys[FORM_NAME], true);
     const struct bp_catalogue_row *row = name ? bp_catalogue_find(name) : NULL;
     if (name && !row)
-        bp_reader_problem(reader, BP_E_unknown_model, form_keys[FORM_NAME], "the catalogue has no such model");
+        refuse_name(reader);
     if (!row)
         return 0;
     struct bp_json_position position;

@@ -67,7 +67,7 @@ static void check_expert_sequences(const struct check *check)
     if (experts && check->request->workload.mode == BP_MODE_TRAINING && strategy->tensor_parallel > 1 &&
         !strategy->sequence_parallel)
         bp_problems_add(check->problems, BP_E_conflict, "/strategy/sequence_parallel",
-                        "experts under tensor parallelism need sequence parallelism");
+                        "must be true: experts under tensor parallelism need sequence parallelism");
 }
 
 /* Exchanged by heads, every rank has whole heads of the sequence. */
@@ -130,7 +130,8 @@ static void check_dealt_layers(const struct check *check)
         sum += strategy->pipeline_layers[i];
     if (runs && runs != strategy->n_pipeline_layers)
         bp_problems_add(check->problems, BP_E_conflict, path,
-                        "%u runs are not pipeline_parallel * virtual_stages of them", strategy->n_pipeline_layers);
+                        "has %u runs, and pipeline_parallel * virtual_stages is %llu", strategy->n_pipeline_layers,
+                        (unsigned long long)runs);
     if (layers && sum != layers)
         bp_problems_add(check->problems, BP_E_conflict, path, "the runs add up to %llu layers, the model has %llu",
                         (unsigned long long)sum, (unsigned long long)layers);
@@ -145,7 +146,8 @@ static void check_layers(const struct check *check)
     const struct bp_strategy *strategy = &check->request->strategy;
     bp_u128 layers = check->request->model.num_hidden_layers, p = strategy->pipeline_parallel;
     if (p && layers % p != 0)
-        check_divides(check, "/strategy/pipeline_parallel", "num_hidden_layers", layers, "pipeline_parallel", p);
+        check_divides(check, "/strategy/pipeline_parallel", "pipeline_layers is not given, and num_hidden_layers",
+                      layers, "pipeline_parallel", p);
     else if (p > 1)
         check_divides(check, "/strategy/virtual_stages", "num_hidden_layers", layers,
                       "pipeline_parallel * virtual_stages", p * strategy->virtual_stages);
@@ -208,10 +210,8 @@ static bool is_planned(const struct bp_workload *workload, const struct bp_kind 
     return workload->n_block_kinds == 0;
 }
 
-/* Each thing once, however many kinds have it. */
-static void check_kinds_have_rows(const struct check *check)
+void bp_request_check_kinds(const struct bp_request *request, struct bp_problems *problems)
 {
-    const struct bp_request *request = check->request;
     const char *told = NULL;
     for (uint32_t i = 0; i < request->model.n_kinds; i++) {
         const struct bp_kind *kind = &request->model.kinds[i];
@@ -220,7 +220,7 @@ static void check_kinds_have_rows(const struct check *check)
         if (!unsupported || unsupported == told || !is_planned(&request->workload, kind))
             continue;
         bool alone = bp_unsupported_in_kind(kind, mode, 1) != NULL;
-        bp_problems_add(check->problems, BP_E_unsupported_feature, alone ? "/model" : "/strategy/tensor_parallel",
+        bp_problems_add(problems, BP_E_unsupported_feature, alone ? "/model" : "/strategy/tensor_parallel",
                         "%s: %s has no rows for it", unsupported, bp_mode_names[mode]);
         told = unsupported;
     }
@@ -230,7 +230,7 @@ void bp_request_check_rows(const struct bp_request *request, struct bp_problems 
 {
     const struct check check = {request, 0, problems};
     check_dispatch(&check);
-    check_kinds_have_rows(&check);
+    bp_request_check_kinds(request, problems);
 }
 
 static uint32_t kind_named(const struct bp_model *model, const char *name)

@@ -1,6 +1,6 @@
 #include "common/request/job.h"
 
-#include "common/request/support.h"
+#include "common/request/check.h"
 
 #include <string.h>
 
@@ -15,6 +15,9 @@ const char *const bp_whole_job_keys[] = {
     "memory_bytes", "reserve_bytes", "utilization_permille", "world_size", "devices_per_node", "conventions", NULL};
 const char *const bp_whole_job_strategy_keys[] = {"optimizer", "vocab_multiple", NULL};
 const char *const bp_whole_job_workload_keys[] = {"kv_block", "prefill_chunk", "imbalance_permille", NULL};
+
+/* A plan's keys that a fit has not. */
+static const char *const bindings[] = {"target", "deployment", NULL};
 
 bp_u128 bp_whole_job_devices(const struct bp_whole_job *job)
 {
@@ -92,6 +95,8 @@ static json_t *plan_request(const json_t *body)
         const char *const *job_keys;
     } objects[] = {{"strategy", bp_whole_job_strategy_keys}, {"workload", bp_whole_job_workload_keys}};
     json_t *request = without(body, bp_whole_job_keys);
+    for (const char *const *key = bindings; request && *key; key++)
+        json_object_del(request, *key); /* refused below, whatever they say */
     for (size_t i = 0; request && i < sizeof objects / sizeof *objects; i++) {
         const json_t *object = json_object_get(request, objects[i].key);
         json_t *copy = json_is_object(object) ? without(object, objects[i].job_keys) : NULL;
@@ -156,20 +161,13 @@ static void read_mode_keys(const struct bp_reader *body, struct bp_whole_job *jo
 static void check_world_size(const struct bp_reader *body, const struct bp_whole_job *job)
 {
     uint64_t world = bp_reader_uint(body, "world_size", 1, BP_JSON_INT_MAX, 0);
-    if (world && bp_whole_job_devices(job) != world)
-        bp_reader_problem(
-            body, BP_E_conflict, "world_size",
-            "is not the product of the strategy's tensor_parallel, pipeline_parallel, context_parallel and %s",
-            job->request.workload.mode == BP_MODE_TRAINING ? "data_parallel" : "replicas");
-}
-
-/* Training reads the rows of every block; what inference holds is told from the description. */
-static bool has_training_rows(const struct bp_model *model, uint64_t tensor_parallel)
-{
-    bool has = true;
-    for (uint32_t i = 0; i < model->n_kinds; i++)
-        has &= !bp_unsupported_in_kind(&model->kinds[i], BP_MODE_TRAINING, tensor_parallel);
-    return has;
+    bp_u128 devices = bp_whole_job_devices(job);
+    char text[BP_U128_TEXT];
+    bp_u128_format(devices, text);
+    if (world && devices && devices != world)
+        bp_reader_problem(body, BP_E_conflict, "world_size",
+                          "the strategy's tensor_parallel, pipeline_parallel, context_parallel and %s make %s devices",
+                          job->request.workload.mode == BP_MODE_TRAINING ? "data_parallel" : "replicas", text);
 }
 
 /* What the whole job has no account of. */
@@ -184,11 +182,11 @@ static void refuse_uncounted(const struct bp_reader *body, const struct bp_whole
                         "a word embedding of another width than the hidden size is not modelled here");
     if (model->num_nextn_predict_layers)
         bp_problems_add(problems, BP_E_unsupported_feature, path, "prediction of several tokens is not modelled here");
-    if (training && !has_training_rows(model, job->request.strategy.tensor_parallel))
-        bp_problems_add(problems, BP_E_unsupported_feature, path, "training of such blocks is not modelled here");
-    /* One that could not be read looks like it. */
+    if (training) /* what inference holds is told from the description, without rows */
+        bp_request_check_kinds(&job->request, problems);
     struct bp_reader reader = member(body, "workload");
-    if (training && workload->dtype == BP_DTYPE_FLOAT8 && json_is_string(bp_reader_get(&reader, "dtype", false)))
+    const char *dtype = json_string_value(bp_reader_get(&reader, "dtype", false)); /* one not known is read as float8 */
+    if (training && dtype && strcmp(dtype, bp_dtype_names[BP_DTYPE_FLOAT8]) == 0)
         bp_reader_problem(&reader, BP_E_unsupported_feature, "dtype", "training in float8 is not modelled");
 }
 
@@ -237,7 +235,6 @@ static void check_runs(const struct bp_strategy *strategy, struct bp_problems *p
 int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,
                       struct bp_whole_job *ret, struct bp_config *ret_config)
 {
-    static const char *const bindings[] = {"target", "deployment", NULL};
     struct bp_problems none = {0};
     struct bp_reader reader = bp_reader_of(body, "", json_is_object(body) ? problems : &none);
     struct bp_request request;
@@ -255,7 +252,8 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
     job.position_offset = ret_config->position_offset;
     for (const char *const *key = bindings; reader.object && *key; key++)
         if (bp_reader_get(&reader, *key, false))
-            bp_reader_problem(&reader, BP_E_conflict, *key, "a fit has no target");
+            bp_reader_problem(&reader, BP_E_conflict, *key,
+                              "is of a plan; in a fit memory_bytes says what a device has");
     if (reader.object) {
         job.said = said_of(&reader, &said);
         refuse_uncounted(&reader, &job, problems);

@@ -100,6 +100,11 @@ static int find_facts(struct bp_capacity_run *run, uint32_t place, struct bp_err
     const struct bp_strategy *strategy = &run->request->strategy;
     struct bp_capacity_memo *memo = run->memo;
     struct bp_capacity_kind *kind = &run->kinds[place];
+    static const struct bp_block_facts none;
+    if (!kind->layers) { /* not asked for: it need not even have rows */
+        kind->facts = &none;
+        return 0;
+    }
     for (size_t i = 0; i < memo->n; i++)
         if (remembers(&memo->entries[i], place, run->request)) {
             kind->facts = &memo->entries[i].facts;

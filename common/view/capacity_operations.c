@@ -116,6 +116,8 @@ static int training_operations(struct bp_capacity_run *run, struct bp_capacity *
     bp_u128 padded = bp_mul(calc, bp_capacity_vocabulary_share(run), s->t), hardware = 0;
     for (uint32_t i = 0; i < run->n_kinds; i++) {
         struct bp_block block;
+        if (!run->kinds[i].layers)
+            continue;
         if (bp_training_block(run->request, &run->kinds[i].s, &block, err) < 0)
             return -1;
         hardware = bp_add(calc, hardware, bp_mul(calc, run->kinds[i].layers, executed(run, &block)));

@@ -210,6 +210,8 @@ static int training_wire(struct bp_capacity_run *run, uint64_t stage, struct bp_
     bp_u128 tensor = 0, expert = 0;
     for (uint32_t i = 0; i < run->n_kinds; i++) {
         struct bp_block block;
+        if (!counts.of[i])
+            continue;
         if (bp_training_block(run->request, &run->kinds[i].s, &block, err) < 0)
             return -1;
         add_block_bytes(run, &run->kinds[i].s, &block, counts.of[i], &tensor, &expert);

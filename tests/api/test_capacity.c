@@ -101,7 +101,7 @@ START_TEST(test_capacity__a_refusal_names_every_problem)
     set_at(request, "/conventions", json_pack("{s:s}", "attention", "half"));
     set_at(request, "/target", json_pack("{s:s}", "kind", "reference-queue"));
     struct reply refused = post_fit(request);
-    expect_problem(&refused, 400, "invalid_request"); /* a deployment is missing */
+    expect_problem(&refused, 422, "invalid_request");
     expect_error(&refused, "/memory_bytes", "out_of_range");
     expect_error(&refused, "/strategy/tensor_parallel", "not_divisible");
     expect_error(&refused, "/conventions/attention", "unknown_value");
@@ -253,6 +253,13 @@ START_TEST(test_capacity__blueprint_model_says_what_it_cannot_explain)
     expect_text(broken.err, "<stdin>:2:");
     struct run absent = RUN("model", "no-such-model");
     expect_status(&absent, 2);
+    expect_text(absent.err, "no-such-model");
+    expect_text(absent.err, "blueprint models");
+    struct run other = run((const char *const[WORDS_MAX]){"model", "-"},
+                           "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForSequenceClassification\"], "
+                           "\"hidden_size\": 64, \"num_hidden_layers\": 2, \"vocab_size\": 100}");
+    expect_status(&other, 4);
+    expect_text(other.err, "/architectures");
 }
 END_TEST
 

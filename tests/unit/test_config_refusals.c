@@ -245,6 +245,15 @@ START_TEST(test_config__a_model_has_one_of_three_forms)
 }
 END_TEST
 
+START_TEST(test_config__an_unknown_name_is_answered_with_the_whole_catalogue)
+{
+    resolve("{'name': 'gpt-5'}");
+    ck_assert_uint_eq(problems.n, 1);
+    for (size_t i = 0; i < bp_catalogue_n; i++)
+        ck_assert_ptr_nonnull(strstr(problems.at[0].message, bp_catalogue[i].name));
+}
+END_TEST
+
 START_TEST(test_config__a_refused_form_is_counted_and_says_what_is_refused)
 {
     struct bp_config config = resolve("{'transformer': {" FORM ", 'name': 'm', 'cross_attention': true}}");
@@ -293,6 +302,7 @@ Suite *suite_config_refusals(void)
     LOOP(tcase, test_config__what_cannot_be_read_is_named_and_not_counted, broken);
     tcase_add_test(tcase, test_config__an_unknown_model_type_lists_the_known_ones);
     LOOP(tcase, test_config__a_model_has_one_of_three_forms, forms);
+    tcase_add_test(tcase, test_config__an_unknown_name_is_answered_with_the_whole_catalogue);
     tcase_add_test(tcase, test_config__a_refused_form_is_counted_and_says_what_is_refused);
     tcase_add_test(tcase, test_config__the_transformer_form_has_no_family_of_its_own);
     tcase_add_test(tcase, test_config__a_lost_problem_is_not_a_success);
