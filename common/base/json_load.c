@@ -11,8 +11,9 @@
 
 enum { SLOTS_FIRST = 256 };
 
-/* The thread's parse, and the set of what it has allocated: open addressing, at most half full, a slot that was given
- * back is marked `freed`. */
+/* The thread's parse, and the set of what it has allocated: open addressing, at most half full. A slot that was given
+ * back is marked `freed`, and taken again by the first that passes it: jansson frees and allocates a token's buffer at
+ * one address over and over, and its marks would be walked by every search that begins there. */
 static _Thread_local struct {
     bool is_on;
     jmp_buf failed;
@@ -22,10 +23,25 @@ static _Thread_local struct {
 
 static char freed;
 
+static size_t first_place(const void *memory, size_t n_slots)
+{
+    return (size_t)(((uint64_t)(uintptr_t)memory >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (n_slots - 1);
+}
+
+/* Where it is; else an empty slot. */
 static void **slot_of(void **slots, size_t n_slots, const void *memory)
 {
-    size_t i = (size_t)(((uint64_t)(uintptr_t)memory >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (n_slots - 1);
+    size_t i = first_place(memory, n_slots);
     while (slots[i] && slots[i] != memory)
+        i = (i + 1) & (n_slots - 1);
+    return &slots[i];
+}
+
+/* For what is not there. */
+static void **free_slot_for(void **slots, size_t n_slots, const void *memory)
+{
+    size_t i = first_place(memory, n_slots);
+    while (slots[i] && slots[i] != &freed)
         i = (i + 1) & (n_slots - 1);
     return &slots[i];
 }
@@ -42,7 +58,7 @@ static bool grow(void)
         return false;
     for (size_t i = 0; i < parse.n_slots; i++)
         if (parse.slots[i] && parse.slots[i] != &freed)
-            *slot_of(slots, n_slots, parse.slots[i]) = parse.slots[i];
+            *free_slot_for(slots, n_slots, parse.slots[i]) = parse.slots[i];
     free(parse.slots);
     parse.slots = slots;
     parse.n_slots = n_slots;
@@ -54,8 +70,9 @@ static bool note(void *memory)
 {
     if (2 * (parse.n_used + 1) > parse.n_slots && !grow())
         return false;
-    *slot_of(parse.slots, parse.n_slots, memory) = memory;
-    parse.n_used++;
+    void **slot = free_slot_for(parse.slots, parse.n_slots, memory);
+    parse.n_used += *slot == NULL;
+    *slot = memory;
     return true;
 }
 

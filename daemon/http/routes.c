@@ -35,9 +35,28 @@ static bool matches(const char *pattern, const struct bp_target_path *target, co
     return *pattern == '\0';
 }
 
+/* The methods of routes.def, as bits, and what is told of a resource that has some of them. */
+enum { GET = 1, POST = 2, PUT = 4, DELETE = 8, ALL_METHODS = 16 };
+static const char *const allowed[ALL_METHODS] = {
+    [GET] = "GET, HEAD",
+    [POST] = "POST",
+    [GET | POST] = "GET, HEAD, POST",
+    [GET | DELETE] = "GET, HEAD, DELETE",
+    [PUT | DELETE] = "PUT, DELETE",
+};
+
+static unsigned bit_of(const char *method)
+{
+    static const char *const names[] = {"GET", "POST", "PUT", "DELETE"};
+    unsigned i = 0;
+    while (strcmp(names[i], method) != 0)
+        i++;
+    return 1U << i;
+}
+
 int bp_route_find(struct bp_call *call, const char *method, size_t *ret, const char **ret_allow, struct bp_err *err)
 {
-    bool has_get = false, has_post = false;
+    unsigned methods = 0;
     const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
     for (size_t i = 0; i < bp_routes_n; i++) {
         const char *captures[BP_CAPTURES_MAX] = {NULL};
@@ -48,11 +67,10 @@ int bp_route_find(struct bp_call *call, const char *method, size_t *ret, const c
             *ret = i;
             return 0;
         }
-        has_get |= strcmp(bp_routes[i].method, "GET") == 0;
-        has_post |= strcmp(bp_routes[i].method, "POST") == 0;
+        methods |= bit_of(bp_routes[i].method);
     }
-    if (!has_get && !has_post)
+    if (!methods)
         return bp_fail(err, BP_E_not_found, "", "there is no such resource");
-    *ret_allow = has_get && has_post ? "GET, HEAD, POST" : has_get ? "GET, HEAD" : "POST";
+    *ret_allow = allowed[methods];
     return bp_fail(err, BP_E_method_not_allowed, "", "the methods are %s", *ret_allow);
 }

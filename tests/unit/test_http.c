@@ -377,6 +377,29 @@ START_TEST(test_routes__other_methods_are_told_which_there_are)
 }
 END_TEST
 
+static void add_method(const char *method, char allow[64])
+{
+    size_t n = strlen(allow);
+    snprintf(allow + n, 64 - n, "%s%s%s", n ? ", " : "", method, strcmp(method, "GET") == 0 ? ", HEAD" : "");
+}
+
+START_TEST(test_routes__every_resource_says_all_its_methods)
+{
+    static const char *const methods[] = {"GET", "POST", "PUT", "DELETE"};
+    for (size_t i = 0; i < bp_routes_n; i++) {
+        const char *name, *allow = NULL;
+        char expected[64] = "";
+        for (size_t m = 0; m < sizeof methods / sizeof *methods; m++)
+            for (size_t k = 0; k < bp_routes_n; k++)
+                if (strcmp(bp_routes[k].pattern, bp_routes[i].pattern) == 0 &&
+                    strcmp(bp_routes[k].method, methods[m]) == 0)
+                    add_method(methods[m], expected);
+        ck_assert_int_eq(find("PATCH", bp_routes[i].pattern, &name, &allow), BP_E_method_not_allowed);
+        ck_assert_str_eq(allow, expected);
+    }
+}
+END_TEST
+
 /* ---- Query and pages ---- */
 
 START_TEST(test_query__every_parameter_that_is_wrong_is_named)
@@ -448,6 +471,7 @@ Suite *suite_http(void)
     tcase_add_test(rest, test_routes__every_row_is_found_by_its_pattern);
     tcase_add_test(rest, test_routes__a_get_serves_head_and_captures_are_in_order);
     tcase_add_test(rest, test_routes__other_methods_are_told_which_there_are);
+    tcase_add_test(rest, test_routes__every_resource_says_all_its_methods);
     tcase_add_test(rest, test_query__every_parameter_that_is_wrong_is_named);
     tcase_add_test(rest, test_query__numbers_are_digits_within_their_range);
     tcase_add_test(rest, test_pages__the_link_keeps_the_query_and_moves_the_cursor);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/canon.h"
 #include "common/base/json.h"
@@ -204,6 +205,37 @@ START_TEST(test_json__want_of_memory_loses_no_character)
 }
 END_TEST
 
+/* Processor time of this thread to read an object of `n` keys. */
+static double seconds_to_read(size_t n)
+{
+    struct bp_buf text = {0};
+    struct bp_json_position position;
+    struct timespec before, after;
+    for (size_t i = 0; i < n; i++)
+        bp_buf_addf(&text, "%s\"k%zu\": 1", i ? ", " : "{", i);
+    bp_buf_addch(&text, '}');
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+    json_t *value = bp_json_parse(text.data, text.len, &position, NULL);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    ck_assert_uint_eq(json_object_size(value), n);
+    json_decref(value);
+    bp_buf_release(&text);
+    return (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;
+}
+
+/* Sixteen times the text takes some twenty times the time; with the square it would be 256 times. */
+START_TEST(test_json__the_time_grows_with_the_text_and_not_with_its_square)
+{
+    double little = seconds_to_read(4000);
+    for (int i = 0; i < 4; i++) {
+        double again = seconds_to_read(4000);
+        little = again < little ? again : little;
+    }
+    double much = seconds_to_read(64000);
+    ck_assert_msg(much < 100 * little, "%g s for 4000 keys, %g s for 64000", little, much);
+}
+END_TEST
+
 START_TEST(test_json__a_copy_without_memory_is_none)
 {
     json_t *object = json_object(), *copy;
@@ -365,6 +397,7 @@ Suite *suite_json(void)
     tcase_add_test(parse, test_json__brackets_in_strings_are_no_levels);
     tcase_add_test(parse, test_json__want_of_memory_is_no_syntax_error);
     tcase_add_test(parse, test_json__want_of_memory_loses_no_character);
+    tcase_add_test(parse, test_json__the_time_grows_with_the_text_and_not_with_its_square);
     tcase_add_test(parse, test_json__a_copy_without_memory_is_none);
     suite_add_tcase(suite, parse);
     tcase_add_checked_fixture(reader, NULL, release);
