@@ -67,6 +67,24 @@ void bp_origin_of(int fd, const struct sockaddr *address, struct bp_origin *ret)
     }
 }
 
+uint64_t bp_network_of(const struct sockaddr *address)
+{
+    const uint64_t v4 = UINT64_C(0xffff) << 48; /* a prefix that no sender has */
+    uint32_t host;
+    uint64_t network = 0;
+    if (address->sa_family == AF_INET)
+        return v4 | ((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr;
+    if (address->sa_family != AF_INET6)
+        return UINT64_MAX;
+    const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    memcpy(&host, in6->s6_addr + 12, sizeof host);
+    if (IN6_IS_ADDR_V4MAPPED(in6))
+        return v4 | host;
+    for (size_t i = 0; i < sizeof network; i++)
+        network = network << 8 | in6->s6_addr[i];
+    return network;
+}
+
 void bp_origin_forget(struct bp_origin *origin)
 {
     if (!origin->shown.generation)

@@ -75,6 +75,10 @@ struct bp_origin {
 /* Of a connected socket and its peer's address. */
 void bp_origin_of(int fd, const struct sockaddr *address, struct bp_origin *ret);
 
+/* What limits count as one address: an IPv4 address, an IPv6 network of 64 bits, which is what one host is given.
+ * UINT64_MAX: neither. */
+uint64_t bp_network_of(const struct sockaddr *address);
+
 /* The connection is closed: wipes what it showed. */
 void bp_origin_forget(struct bp_origin *origin);
 

@@ -57,6 +57,8 @@ int bp_limiter_take(struct bp_limiter *limiter, const struct bp_limits *limits, 
     }
     if (limits->requests) {
         const uint64_t interval = limits->period_ns / limits->requests;
+        if (limiter->due_ns > now_ns + limits->period_ns)
+            limiter->due_ns = now_ns + limits->period_ns; /* it was counted by a longer period */
         const uint64_t due = (limiter->due_ns > now_ns ? limiter->due_ns : now_ns) + interval;
         if (due - now_ns > limits->period_ns) {
             const uint64_t wait = due - now_ns - limits->period_ns;

@@ -49,19 +49,28 @@ unsigned bp_connection_limit(unsigned wanted, size_t n_fds)
     return wanted && wanted < most ? wanted : most;
 }
 
+static void free_tables(struct bp_connections *connections)
+{
+    free(connections->by_fd);
+    free(connections->chains);
+}
+
 int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err)
 {
     *connections = (struct bp_connections){.n_fds = n_fds, .top_fd = -1, .unix_listener = -1};
     connections->by_fd = calloc(n_fds, sizeof *connections->by_fd);
-    if (!connections->by_fd)
+    connections->chains = calloc(n_fds, sizeof(struct bp_connection *));
+    if (!connections->by_fd || !connections->chains) {
+        free_tables(connections);
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for %zu connections", n_fds);
+    }
     connections->epoll = epoll_create1(EPOLL_CLOEXEC);
     connections->wake_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = mark_wake};
     if (connections->epoll < 0 || connections->wake_event < 0 ||
         epoll_ctl(connections->epoll, EPOLL_CTL_ADD, connections->wake_event, &event)) {
         bp_fail(err, BP_E_network_failed, "", "no descriptors to watch connections with: %s", strerror(errno));
-        free(connections->by_fd);
+        free_tables(connections);
         if (connections->epoll >= 0)
             close(connections->epoll);
         if (connections->wake_event >= 0)
@@ -75,6 +84,51 @@ int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&connections->lock, NULL);
     return 0;
+}
+
+/* ---- Of one network ---- */
+
+/* The multiplier is not known outside, so that nobody can choose networks that share a chain. */
+static struct bp_connection **chain_of(struct bp_connections *connections, uint64_t network)
+{
+    return &connections->chains[(network * (connections->ids.seed | 1) >> 32) % connections->n_fds];
+}
+
+bool bp_connections_have_room(struct bp_connections *connections, const struct sockaddr *address)
+{
+    if (!connections->per_network || address->sa_family == AF_UNIX)
+        return true;
+    const uint64_t network = bp_network_of(address);
+    unsigned n = 0;
+    pthread_mutex_lock(&connections->lock);
+    for (const struct bp_connection *at = *chain_of(connections, network); at; at = at->next_in_chain)
+        n += at->network == network;
+    pthread_mutex_unlock(&connections->lock);
+    if (n < connections->per_network)
+        return true;
+    bp_metrics_count(connections->metrics, BP_COUNTER_CROWDED);
+    return false;
+}
+
+/* Under the lock, as is leaving. */
+static bool is_counted(const struct bp_connection *connection)
+{
+    return connection->all->per_network && !connection->origin.is_unix;
+}
+
+static void join_network(struct bp_connection *connection)
+{
+    struct bp_connection **chain = chain_of(connection->all, connection->network);
+    connection->next_in_chain = *chain;
+    *chain = connection;
+}
+
+static void leave_network(struct bp_connection *connection)
+{
+    struct bp_connection **at = chain_of(connection->all, connection->network);
+    while (*at != connection)
+        at = &(*at)->next_in_chain;
+    *at = connection->next_in_chain;
 }
 
 /* ---- Of one connection ---- */
@@ -101,7 +155,10 @@ struct bp_connection *bp_connection_open(struct bp_connections *connections, int
         .open = true,
         .serial = connections->next_serial++,
         .deadline = bp_clock_ns() + connections->receive_seconds * second,
+        .network = bp_network_of(address),
     };
+    if (is_counted(connection))
+        join_network(connection);
     /* Without a place in the set a hang-up is not seen; the deadlines still hold. */
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = mark_of(connection)};
     epoll_ctl(connections->epoll, EPOLL_CTL_ADD, fd, &event);
@@ -118,6 +175,8 @@ void bp_connection_close(struct bp_connection *connection)
     bp_connection_end(connection);
     bp_origin_forget(&connection->origin);
     pthread_mutex_lock(&all->lock);
+    if (is_counted(connection))
+        leave_network(connection);
     connection->open = false;
     all->n_open--;
     while (all->top_fd >= 0 && !all->by_fd[all->top_fd].open)
@@ -209,6 +268,8 @@ void bp_connection_end(struct bp_connection *connection)
     pthread_mutex_lock(&all->lock);
     struct bp_answer *answer = connection->answer;
     connection->answer = NULL;
+    if (connection->target && !connection->active)
+        bp_metrics_count(all->metrics, BP_COUNTER_UNFINISHED);
     if (connection->active && --all->n_active == 0)
         pthread_cond_broadcast(&all->no_active);
     connection->active = false;
@@ -445,7 +506,7 @@ void bp_connections_release(struct bp_connections *connections)
     close(connections->wake_event);
     pthread_cond_destroy(&connections->no_active);
     pthread_mutex_destroy(&connections->lock);
-    free(connections->by_fd);
+    free_tables(connections);
 }
 
 /* ---- Draining ---- */

@@ -56,6 +56,8 @@ struct bp_connection {
     uint64_t deadline; /* CLOCK_MONOTONIC, ns; of the connection, or of the wait */
     uint64_t patience; /* when a waiter has had enough of waiting for more than a 202; UINT64_MAX: never */
     unsigned answer_seconds, wait_seconds; /* that the waiter has; that it prefers to wait, within those */
+    uint64_t network;                      /* that it came from */
+    struct bp_connection *next_in_chain;
 };
 
 struct bp_connections {
@@ -63,6 +65,8 @@ struct bp_connections {
     pthread_cond_t no_active; /* CLOCK_MONOTONIC */
     struct bp_connection *by_fd;
     size_t n_fds;
+    struct bp_connection **chains; /* n_fds, of the open ones, each network's in one */
+    unsigned per_network;          /* that one may have open; 0: any */
     size_t n_open, n_active, n_waiting;
     int top_fd; /* no open one is above */
     uint32_t next_serial;
@@ -92,12 +96,16 @@ size_t bp_descriptors(void);
 /* How many connections there may be: as many as are wanted (0: as can be), if there are descriptors for them. */
 unsigned bp_connection_limit(unsigned wanted, size_t n_fds);
 
-/* Makes the table for descriptors below n_fds. Fill in times, service, access, metrics and callbacks before the start.
+/* Makes the table for descriptors below n_fds. Fill in limits, times, service, access, metrics, ids and callbacks
+ * before the start.
  */
 int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err);
 int bp_connections_start(struct bp_connections *connections, struct bp_err *err);
 void bp_connections_stop(struct bp_connections *connections); /* the thread; what it watches may still be open */
 void bp_connections_release(struct bp_connections *connections);
+
+/* Whether one more may come from there; counts those that may not. The Unix socket's always may. */
+bool bp_connections_have_room(struct bp_connections *connections, const struct sockaddr *address);
 
 /* HTTP thread. */
 struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle,

@@ -12,6 +12,7 @@
 #include <microhttpd.h>
 
 #include "daemon/http/connections.h"
+#include "daemon/http/judge.h"
 #include "daemon/http/listen.h"
 #include "daemon/http/pulse.h"
 #include "daemon/http/routes.h"
@@ -166,58 +167,6 @@ static void read_head(struct bp_http *http, struct bp_connection *connection, co
     bp_head_end(head, method, info ? info->header_size : 0);
 }
 
-static void refuse(struct bp_connection *connection, const struct bp_err *err, const char *allow, bool close_after)
-{
-    connection->refusal = bp_problem_of(err, &(struct bp_problem_extra){.allow = allow});
-    if (!bp_answer_is_standing(connection->refusal))
-        connection->refusal->close = close_after;
-}
-
-/* Finds the route and whether its caller may take it. Who is not known learns no more than that. */
-static int admit(struct bp_http *http, struct bp_connection *connection, const char *method, const char **ret_allow,
-                 struct bp_refusal *ret_refusal, struct bp_err *err)
-{
-    const char *authorization = connection->head.authorization;
-    if (bp_route_find(&connection->call, method, &connection->trail.route, ret_allow, err) == 0) {
-        enum bp_scope scope = bp_routes[connection->trail.route].scope;
-        return scope == BP_SCOPE_NONE ? 0
-                                      : bp_access_admit(http->access, &connection->origin, authorization, scope,
-                                                        bp_clock_ns(), &connection->grant, ret_refusal, err);
-    }
-    struct bp_err refused = {0};
-    if (bp_access_admit(http->access, &connection->origin, authorization, BP_SCOPE_NONE, bp_clock_ns(),
-                        &connection->grant, ret_refusal, &refused))
-        *err = refused;
-    return -1;
-}
-
-/* Judges everything that is known before the body. Returns whether the refusal, if any, can wait until the body was
- * read, which keeps the connection usable and lets the refusal arrive. */
-static bool judge(struct bp_http *http, struct bp_connection *connection, const char *method, const char *version)
-{
-    struct bp_err err = {0};
-    struct bp_refusal refusal = {0};
-    const char *allow = NULL;
-    bool framed = bp_head_check(&connection->head, version, &err) == 0;
-    if (framed && bp_target_split(connection->target, &connection->call.target, &err) == 0 &&
-        bp_head_request_timeout(&connection->head, &connection->timeout_seconds, &err) == 0 &&
-        admit(http, connection, method, &allow, &refusal, &err) == 0) {
-        if (bp_head_content_length(&connection->head) <= BP_BODY_MAX)
-            return true;
-        bp_fail(&err, BP_E_body_too_large, "", "the limit is %llu bytes", (unsigned long long)BP_BODY_MAX);
-    }
-    bool trusted = framed && err.code != BP_E_bad_framing;
-    if (err.code == BP_E_bad_framing)
-        bp_metrics_count(http->metrics, BP_COUNTER_BAD_FRAMING);
-    refuse(connection, &err, allow, !trusted || err.code == BP_E_body_too_large);
-    if (!bp_answer_is_standing(connection->refusal)) {
-        connection->refusal->authenticate = refusal.authenticate;
-        if (refusal.retry_after)
-            connection->refusal->retry_after = refusal.retry_after;
-    }
-    return trusted && !connection->head.expect && bp_head_content_length(&connection->head) <= BP_BODY_DRAIN;
-}
-
 static enum MHD_Result arrive(struct bp_http *http, struct bp_connection *connection, const char *method,
                               const char *version)
 {
@@ -228,7 +177,7 @@ static enum MHD_Result arrive(struct bp_http *http, struct bp_connection *connec
     read_head(http, connection, method, version);
     bp_trail_name(&connection->trail, &connection->head, &http->connections.ids);
     bp_log_about(&connection->trail.ids);
-    if (judge(http, connection, method, version))
+    if (bp_judge(connection, method, version))
         return MHD_YES;
     bp_connection_begin(connection);
     struct bp_answer *answer = connection->refusal;
@@ -244,7 +193,7 @@ static enum MHD_Result take_body(struct bp_connection *connection, const char *b
     if (connection->n_read > BP_BODY_DRAIN)
         return MHD_NO;
     if (!connection->refusal && bp_connection_keep(connection, bytes, n, &err))
-        refuse(connection, &err, NULL, true);
+        bp_judge_refuse(connection, &err, NULL, true);
     return MHD_YES;
 }
 
@@ -339,6 +288,15 @@ static struct bp_connection *connection_of(struct MHD_Connection *handle)
     return info ? info->socket_context : NULL;
 }
 
+/* libmicrohttpd would list the query's parameters in the connection's memory, of which nothing here makes use, and when
+ * there is no room for them neither answers nor reads on. So it finds none. */
+static void hide_query(const char *target)
+{
+    char *query = strchr((char *)(uintptr_t)target, '?');
+    if (query && query[1])
+        query[1] = '\0';
+}
+
 /* The request line is there: the clock of the request starts. */
 static void *on_target(void *data, const char *target, struct MHD_Connection *handle)
 {
@@ -353,6 +311,8 @@ static void *on_target(void *data, const char *target, struct MHD_Connection *ha
     connection->target = strdup(target);
     if (bp_log_wants(BP_LOG_DEBUG))
         connection->trail.target = strndup(target, BP_LOG_VALUE_MAX);
+    if (http->parts_are_in_place)
+        hide_query(target);
     bp_connection_arriving(connection);
     give_turn(http);
     return connection;
@@ -388,6 +348,14 @@ static void on_connection(void *data, struct MHD_Connection *handle, void **cont
         *context = NULL;
     }
     give_turn(http);
+}
+
+/* Called where what is accepted is opened at once, but for the Unix socket's, which have no address. */
+static enum MHD_Result on_accept(void *data, const struct sockaddr *address, socklen_t size)
+{
+    struct bp_http *http = data;
+    (void)size;
+    return bp_connections_have_room(&http->connections, address) ? MHD_YES : MHD_NO;
 }
 
 static bool add_unix_client(struct MHD_Daemon *daemon, int fd)
@@ -452,14 +420,13 @@ static int listen_on(struct bp_http *http, const struct bp_http_options *options
 
 /* One of the two: `flags` and `extra` are what they differ in. Without a timeout of libmicrohttpd's: the deadlines of
  * ours hold for every connection, and it would read the clock and move the connection in a list at every step. */
-static struct MHD_Daemon *start_one(struct bp_http *http, unsigned flags, unsigned limit, unsigned limit_per_address,
-                                    struct MHD_OptionItem *extra)
+static struct MHD_Daemon *start_one(struct bp_http *http, unsigned flags, unsigned limit, struct MHD_OptionItem *extra)
 {
-    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | flags, 0, NULL, NULL, on_request,
-                            http, MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory, MHD_OPTION_CONNECTION_LIMIT,
-                            limit, MHD_OPTION_PER_IP_CONNECTION_LIMIT, limit_per_address, MHD_OPTION_URI_LOG_CALLBACK,
-                            on_target, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
-                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
+    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | flags, 0, on_accept, http,
+                            on_request, http, MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory,
+                            MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_URI_LOG_CALLBACK, on_target, http,
+                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
+                            on_connection, http, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
 }
 
 static int start_daemons(struct bp_http *http, const struct bp_http_options *options, size_t n_fds, struct bp_err *err)
@@ -476,10 +443,9 @@ static int start_daemons(struct bp_http *http, const struct bp_http_options *opt
     if (http->has_two)
         limit = (limit + 1) / 2; /* for each */
     MHD_set_panic_func(on_panic, NULL);
-    http->unix_daemon = http->daemon =
-        start_one(http, has_tls ? MHD_USE_TLS : 0, limit, options->connections_per_address, listens);
+    http->unix_daemon = http->daemon = start_one(http, has_tls ? MHD_USE_TLS : 0, limit, listens);
     if (http->daemon && http->has_two)
-        http->unix_daemon = start_one(http, MHD_USE_NO_LISTEN_SOCKET, limit, 0, &end);
+        http->unix_daemon = start_one(http, MHD_USE_NO_LISTEN_SOCKET, limit, &end);
     if (http->unix_daemon)
         return 0;
     bp_fail(err, BP_E_network_failed, "", "the HTTP server did not start: %s", strerror(errno));
@@ -537,6 +503,7 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
     http->parts_are_in_place = strcmp(MHD_get_version(), "0.9.75") == 0; /* later ones refuse more themselves */
     http->service = http->connections.service = options->service;
     http->metrics = http->connections.metrics = options->metrics;
+    http->connections.per_network = options->connections_per_address;
     http->connections.receive_seconds = options->receive_seconds;
     http->connections.answer_seconds = options->answer_seconds;
     http->connections.resume = resume;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "common/base/buf.h"
 #include "daemon/http/head.h"
@@ -274,6 +275,32 @@ START_TEST(test_framing__does_not_depend_on_where_packets_end)
 }
 END_TEST
 
+/* What ends behind its first line without our handler's answer: the library's refusals, and half a request. */
+START_TEST(test_framing__what_the_library_refuses_is_counted_as_unfinished)
+{
+    static const char *const unfinished[] = {
+        GET "Content-Length: x\r\n\r\n",   GET "no colon\r\n\r\n",         CHUNKED "x\r\n",
+        FIT "Content-Length: 10\r\n\r\n{", "GET /healthz HTTP/1.1\r\nHos",
+    };
+    enum { N = sizeof unfinished / sizeof *unfinished };
+    int idle = wire_open(), whole = wire_open();
+    ck_assert(wire_send_text(whole, GET "\r\n"));
+    wire_expect(whole, 200);
+    for (size_t i = 0; i < N; i++) {
+        int fd = wire_open();
+        ck_assert(wire_send_text(fd, unfinished[i]));
+        shutdown(fd, SHUT_WR);
+        ck_assert(wire_closes(fd));
+        wire_close(fd);
+        wire_await_at_least("blueprint_unfinished_requests_total", (long long)i + 1);
+    }
+    wire_close(idle);
+    wire_close(whole);
+    wire_await_at_most("blueprint_connections", 1);
+    ck_assert_int_eq(server_metric("blueprint_unfinished_requests_total"), N);
+}
+END_TEST
+
 /* ---- Sizes ---- */
 
 static char *text_of(char c, size_t n)
@@ -309,6 +336,23 @@ START_TEST(test_framing__a_head_is_too_large_by_one_byte)
         row = (struct row){"does not", does_not, strlen(does_not), "431!", "head_too_large"};
         wrong = check_row(&row, pieces[i / 2]);
         ck_assert_msg(!wrong, "%s", wrong);
+    }
+}
+END_TEST
+
+/* However many: the library's memory of a connection is no matter. */
+START_TEST(test_framing__a_query_of_many_parameters_is_refused_at_once)
+{
+    for (size_t n = 1; n < BP_HEAD_MAX / 3; n += n < 400 ? 40 : 1000) {
+        struct bp_buf request = {0};
+        bp_buf_addstr(&request, "GET /v1/plans?");
+        for (size_t i = 0; i < n; i++)
+            bp_buf_addstr(&request, "a&");
+        bp_buf_addstr(&request, " HTTP/1.1\r\n" HOST "\r\n");
+        struct row row = {"parameters", bp_buf_string(&request), request.len, "400", "invalid_query"};
+        const char *wrong = check_row(&row, 0);
+        ck_assert_msg(!wrong, "%zu parameters: %s", n, wrong);
+        bp_buf_release(&request);
     }
 }
 END_TEST
@@ -392,7 +436,9 @@ Suite *suite_framing(void)
     tcase_add_test(tcase, test_framing__every_row_of_the_table);
     tcase_add_loop_test(tcase, test_framing__does_not_depend_on_where_packets_end, 0, 2);
     tcase_add_test(tcase, test_framing__a_head_is_too_large_by_one_byte);
+    tcase_add_test(tcase, test_framing__a_query_of_many_parameters_is_refused_at_once);
     tcase_add_test(tcase, test_framing__a_head_of_any_size_is_answered);
+    tcase_add_test(tcase, test_framing__what_the_library_refuses_is_counted_as_unfinished);
     tcase_add_test(tcase, test_framing__a_body_is_too_large_by_one_byte);
     tcase_add_test(tcase, test_framing__chunks_without_an_end_are_cut_off);
     return suite;

@@ -383,6 +383,49 @@ START_TEST(test_access__callers_that_are_kept_are_bounded_and_busy_ones_stay)
 }
 END_TEST
 
+static uint64_t network_of(const char *address)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    if (inet_pton(AF_INET, address, &v4.sin_addr) == 1)
+        return bp_network_of((struct sockaddr *)&v4);
+    ck_assert_int_eq(inet_pton(AF_INET6, address, &v6.sin6_addr), 1);
+    return bp_network_of((struct sockaddr *)&v6);
+}
+
+/* The number that connections are counted by and the text that requests are stand for the same. */
+START_TEST(test_access__one_host_is_one_network_however_it_comes)
+{
+    static const char *const addresses[] = {"192.0.2.1",
+                                            "192.0.2.2",
+                                            "::ffff:192.0.2.1",
+                                            "::ffff:192.0.2.2",
+                                            "2001:db8::1",
+                                            "2001:db8::ffff:1:2:3",
+                                            "::1",
+                                            "2001:db8:1::",
+                                            "2001:db8:0:1::1",
+                                            "::",
+                                            "127.0.0.1",
+                                            "2001:db8:1:0:8000::",
+                                            "fe80::1",
+                                            "0.0.0.0",
+                                            "2001:db8:0:0:ffff::1"};
+    enum { N = sizeof addresses / sizeof *addresses };
+    size_t same = 0;
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < i; k++) {
+            const struct bp_origin a = tcp_origin(addresses[i]), b = tcp_origin(addresses[k]);
+            const bool by_text = strcmp(a.network, b.network) == 0;
+            ck_assert_msg(by_text == (network_of(addresses[i]) == network_of(addresses[k])), "%s %s", addresses[i],
+                          addresses[k]);
+            same += by_text;
+        }
+    ck_assert_uint_eq(same, 2 + 3 + 1 + 1); /* of IPv4, of 2001:db8::, of 2001:db8:1::, of :: */
+    ck_assert_uint_eq(bp_network_of(&(struct sockaddr){.sa_family = AF_UNIX}), UINT64_MAX);
+}
+END_TEST
+
 START_TEST(test_access__a_scope_that_is_missing_gives_back_what_was_taken)
 {
     struct bp_origin origin = tcp_origin("192.0.2.7");
@@ -557,6 +600,7 @@ Suite *suite_access(void)
     tcase_add_test(admission, test_access__a_tokens_own_limit_goes_before_the_daemons);
     tcase_add_test(admission, test_access__callers_without_a_token_have_an_allowance_each);
     tcase_add_test(admission, test_access__callers_that_are_kept_are_bounded_and_busy_ones_stay);
+    tcase_add_test(admission, test_access__one_host_is_one_network_however_it_comes);
     tcase_add_test(admission, test_access__a_scope_that_is_missing_gives_back_what_was_taken);
     tcase_add_test(admission, test_access__a_reload_takes_what_is_new_and_forgets_what_is_gone);
     tcase_add_test(admission, test_access__a_token_that_was_shown_before_is_that_token_and_no_other);

@@ -101,6 +101,25 @@ START_TEST(test_limit__who_is_refused_for_one_limit_pays_nothing_of_the_other)
 }
 END_TEST
 
+/* A limit that was an hour's and is now a minute's holds nobody up for what is left of the hour. */
+START_TEST(test_limit__a_shorter_period_is_taken_at_once)
+{
+    struct bp_limiter limiter = {0};
+    struct bp_limits limits = {0};
+    unsigned wait = 0;
+    uint64_t now = 10 * second;
+    ck_assert_ptr_null(bp_limits_read_rate("2/h", &limits));
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now, &wait, NULL), 0);
+    ck_assert_ptr_null(bp_limits_read_rate("6/m", &limits));
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now, &wait, NULL), -1);
+    ck_assert_uint_eq(wait, 10);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now + 10 * second, &wait, NULL), 0);
+    ck_assert_int_eq(bp_limiter_take(&limiter, &limits, now + 10 * second, &wait, NULL), -1);
+    ck_assert_uint_eq(wait, 10);
+}
+END_TEST
+
 Suite *suite_limit(void)
 {
     Suite *suite = suite_create("limit");
@@ -109,6 +128,7 @@ Suite *suite_limit(void)
     tcase_add_test(tcase, test_limit__the_wait_is_exact);
     tcase_add_test(tcase, test_limit__what_is_under_way_is_counted_and_given_back);
     tcase_add_test(tcase, test_limit__who_is_refused_for_one_limit_pays_nothing_of_the_other);
+    tcase_add_test(tcase, test_limit__a_shorter_period_is_taken_at_once);
     suite_add_tcase(suite, tcase);
     return suite;
 }
