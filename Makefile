@@ -1,4 +1,4 @@
-# blueprintd. Works alone; ./configure writes config.mk, which overrides what is set here.
+# blueprintd. Works alone; ./configure, which make configure makes, writes config.mk, which overrides what is set here.
 #
 #   make              build/blueprintd and build/blueprint
 #   make demo         set up, build, and plan a public model end to end

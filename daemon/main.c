@@ -225,7 +225,7 @@ static int print_help(void)
 static int complain(const struct bp_problems *problems)
 {
     for (size_t i = 0; i < problems->n; i++)
-        fprintf(stderr, "blueprintd: %s %s\n", problems->at[i].path, problems->at[i].message);
+        fprintf(stderr, "blueprintd: %s: %s\n", problems->at[i].path, problems->at[i].message);
     if (problems->out_of_memory)
         fprintf(stderr, "blueprintd: no memory for the configuration\n");
     fprintf(stderr, "Try 'blueprintd --help'.\n");

@@ -38,6 +38,9 @@ int bp_offline_migrate(const char *database, bool dry_run, struct bp_err *err)
         return -1;
     if (from == to)
         printf("schema %u: up to date\n", to);
+    else if (from == 0)
+        printf("there %s no database %s: one of schema %u %s\n", dry_run ? "is" : "was", database, to,
+               dry_run ? "would be made" : "was made");
     else
         printf("schema %u %s %u\n", from, dry_run ? "would become" : "became", to);
     return 0;

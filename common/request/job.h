@@ -58,7 +58,7 @@ struct bp_whole_job {
     struct bp_quantisation storage; /* of the weights in inference; without element_bits they are of the dtype */
 };
 
-/* Devices of the job: t * p * dp, in inference t * p * replicas. */
+/* Devices of the job: t * p * cp * dp, in inference t * p * replicas. */
 bp_u128 bp_whole_job_devices(const struct bp_whole_job *job);
 
 /* The job of a stored plan's request: defaults for all the rest; the memory is its deployment's, where it has one. */
