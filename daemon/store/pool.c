@@ -45,6 +45,13 @@ void bp_store_pool_close(struct bp_store_pool *pool)
     *pool = (struct bp_store_pool){0};
 }
 
+/* A read that ran out of memory may not even have had any to end its transaction with. */
+static int end_transaction(struct bp_db *db, struct bp_err *err)
+{
+    db->deadline = 0;
+    return sqlite3_get_autocommit(db->handle) ? 0 : bp_db_exec(db, "ROLLBACK", err);
+}
+
 struct bp_db *bp_store_pool_take(struct bp_store_pool *pool, struct bp_err *err)
 {
     int64_t deadline = bp_monotonic_ns() + pool->deadline_ns;
@@ -56,10 +63,15 @@ struct bp_db *bp_store_pool_take(struct bp_store_pool *pool, struct bp_err *err)
     if (pool->n_idle)
         db = pool->idle[--pool->n_idle];
     pthread_mutex_unlock(&pool->lock);
-    if (db)
-        db->deadline = pool->deadline_ns ? deadline : 0;
-    else
+    if (!db) {
         bp_fail(err, BP_E_deadline_exceeded, "", "the store is busy reading");
+        return NULL;
+    }
+    if (end_transaction(db, err) < 0) {
+        bp_store_pool_give(pool, db);
+        return NULL;
+    }
+    db->deadline = pool->deadline_ns ? deadline : 0;
     return db;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/store/internal.h"
+#include "tests/lib/fault_alloc.h"
 #include "tests/lib/fault_vfs.h"
 #include "tests/lib/store_fixture.h"
 
@@ -304,6 +305,38 @@ START_TEST(test_store_faults__a_read_has_a_deadline)
 }
 END_TEST
 
+/* ---- Memory ---- */
+
+static void set_up_without_memory(void)
+{
+    bp_fault_alloc_install();
+    set_up();
+}
+
+/* A read is a transaction, which may not find the memory to end: the next read of its connection must not meet it. */
+START_TEST(test_store_faults__a_read_that_had_no_memory_is_the_only_one)
+{
+    const struct bp_store_options options = {.path = fixture.path, .readers = 1};
+    const struct bp_digest id = digest_of_text("read");
+    unsigned long failed = 1, reads_failed = 0;
+    ck_assert_int_eq(put("read"), BP_OK);
+    for (long n = 0; failed; n++) {
+        struct bp_store_plan plan;
+        struct bp_err err = {0};
+        store_fixture_close(&fixture); /* what is prepared takes no memory */
+        ck_assert_int_eq(bp_store_open(&options, &fixture.store, NULL), 0);
+        bp_fault_alloc_begin(BP_FAULT_SQLITE, n, _i);
+        const int result = bp_store_plan_read(fixture.store, &id, &fixture.arena, &plan, &err);
+        bp_fault_alloc_end();
+        failed = bp_fault_alloc_failed();
+        ck_assert(result == 0 || err.code == BP_E_out_of_memory);
+        reads_failed += result < 0;
+        ck_assert_msg(has_plan("read"), "after allocation %ld", n);
+    }
+    ck_assert_uint_gt(reads_failed, 10);
+}
+END_TEST
+
 Suite *suite_store_faults(void)
 {
     const TTest *const tests[] = {
@@ -321,11 +354,15 @@ Suite *suite_store_faults(void)
         test_store_faults__a_read_has_a_deadline,
     };
     Suite *suite = suite_create("store_faults");
-    TCase *tcase = tcase_create("store_faults");
+    TCase *tcase = tcase_create("store_faults"), *memory = tcase_create("memory");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 60);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         tcase_add_test(tcase, tests[i]);
     suite_add_tcase(suite, tcase);
+    tcase_add_checked_fixture(memory, set_up_without_memory, tear_down);
+    tcase_set_timeout(memory, 60);
+    tcase_add_loop_test(memory, test_store_faults__a_read_that_had_no_memory_is_the_only_one, 0, 2);
+    suite_add_tcase(suite, memory);
     return suite;
 }
