@@ -90,7 +90,7 @@ static int slice_collection(struct bp_chore *chore, struct bp_err *err)
         return count_slice(chore, err);
     chore->collects = true;
     chore->collection = (struct bp_store_collection){
-        .job = chore->id, .at = bp_now_us(), .before = before(chore), .budget_ns = BP_SLICE_NS, .place = chore->place};
+        .job = chore->id, .at = bp_now_us(), .before = before(chore), .budget_ns = BP_SLICE_NS, .from = chore->place};
     return 0;
 }
 

@@ -193,10 +193,10 @@ static int take_next(struct bp_db *db, struct bp_store_collection *collection, s
 int bp_store_write_collection(struct bp_db *db, struct bp_store_collection *collection, struct bp_store_counts *counts)
 {
     const int64_t until = bp_monotonic_ns() + collection->budget_ns;
-    const struct bp_store_place begun = collection->place; /* the transaction may be undone and written anew */
     struct bp_store_taken taken = {0};
     int rc = SQLITE_OK;
     collection->ended = false;
+    collection->place = collection->from;
     do
         rc = take_next(db, collection, counts, &taken);
     while (rc == SQLITE_OK && !collection->ended && bp_monotonic_ns() < until);
@@ -214,11 +214,7 @@ int bp_store_write_collection(struct bp_db *db, struct bp_store_collection *coll
                                                .place = collection->place,
                                                .tallies = tallies,
                                                .n_tallies = sizeof tallies / sizeof *tallies};
-    if (rc == SQLITE_OK)
-        rc = bp_store_write_progress(db, &progress);
-    if (rc != SQLITE_OK)
-        collection->place = begun;
-    return rc;
+    return rc == SQLITE_OK ? bp_store_write_progress(db, &progress) : rc;
 }
 
 /* ---- Progress ---- */

@@ -261,7 +261,8 @@ struct bp_store_collection {
     int64_t at;
     int64_t before; /* plans that finished, and jobs that ended, before that time */
     int64_t budget_ns;
-    struct bp_store_place place; /* where to go on; then where it has come to */
+    struct bp_store_place from;  /* where to go on */
+    struct bp_store_place place; /* set by the store: where it has come to */
     uint64_t plans;              /* set by the store: how many went */
     bool ended;                  /* set by the store: nothing is left to take */
 };

@@ -178,7 +178,7 @@ static void accept_job(const char *id, const char *kind)
 static struct bp_store_collection collect(struct bp_store_place from, int64_t budget_ns)
 {
     struct bp_store_collection collection = {
-        .job = digest_of_text("gc"), .at = 20, .before = INT64_MAX, .budget_ns = budget_ns, .place = from};
+        .job = digest_of_text("gc"), .at = 20, .before = INT64_MAX, .budget_ns = budget_ns, .from = from};
     struct bp_store_unit unit = {.collection = &collection};
     ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
     return collection;
@@ -244,6 +244,58 @@ START_TEST(test_store_upkeep__a_collection_takes_whole_plans_one_after_the_other
         if (strcmp(tallies.tallies[i].name, "removed_plans") == 0)
             plans = tallies.tallies[i].n;
     ck_assert_uint_eq(plans, 3);
+}
+END_TEST
+
+/* Two units that the writer finds at once. */
+struct together {
+    struct bp_store_unit first, second;
+    enum bp_code codes[2];
+    sem_t told;
+};
+
+static void note_code(struct bp_store_unit *unit, const struct bp_err *err)
+{
+    struct together *together = unit->data;
+    together->codes[unit == &together->second] = err ? err->code : BP_OK;
+    sem_post(&together->told);
+}
+
+static void submit_both(struct bp_store_unit *unit, const struct bp_err *err)
+{
+    struct together *together = unit->data;
+    (void)err;
+    bp_store_submit(fixture.store, &together->first);
+    bp_store_submit(fixture.store, &together->second);
+}
+
+/* A plan goes while it is replayed: the replay cannot be stored, and undoes the group that it is in. */
+START_TEST(test_store_upkeep__a_collection_whose_group_is_undone_takes_the_same_again)
+{
+    const struct bp_digest id = digest_of_text("one");
+    const struct bp_store_replay replay = {
+        .id = digest_of_text("replay"), .plan = id, .verdict = "identical", .record = {"[]", 2}, .created_at = 12};
+    struct bp_store_collection collection = {
+        .job = digest_of_text("gc"), .at = 20, .before = INT64_MAX, .from = {0, 1}};
+    struct together together = {.first = {.collection = &collection, .done = note_code, .data = &together},
+                                .second = {.replay = &replay, .done = note_code, .data = &together}};
+    struct bp_store_unit probe = {.probe = true, .done = submit_both, .data = &together};
+    struct bp_store_plan plan;
+    struct bp_err err = {0};
+    put_shared();
+    accept_job("gc", "collections");
+    sem_init(&together.told, 0, 0);
+    bp_store_submit(fixture.store, &probe);
+    for (int i = 0; i < 2; i++)
+        while (sem_wait(&together.told))
+            ;
+    ck_assert_int_eq(together.codes[0], BP_OK);
+    ck_assert_int_eq(together.codes[1], BP_E_internal);
+    ck_assert_uint_eq(collection.plans, 1);
+    ck_assert_int_eq(bp_store_plan_read(fixture.store, &id, &fixture.arena, &plan, &err), -1);
+    ck_assert_int_eq(err.code, BP_E_not_found);
+    expect_rows(2, 7, 6);
+    sem_destroy(&together.told);
 }
 END_TEST
 
@@ -456,6 +508,7 @@ Suite *suite_store_upkeep(void)
         test_store_upkeep__a_backup_is_a_database_of_the_moment_it_was_begun,
         test_store_upkeep__a_backup_that_cannot_be_made_leaves_nothing_and_touches_nothing,
         test_store_upkeep__a_collection_takes_whole_plans_one_after_the_other,
+        test_store_upkeep__a_collection_whose_group_is_undone_takes_the_same_again,
         test_store_upkeep__a_pin_keeps_its_plan_and_is_there_once,
         test_store_upkeep__what_a_plan_takes_with_it_is_what_a_dry_run_says,
         test_store_upkeep__another_try_at_a_failed_plan_leaves_nothing_of_the_first,
