@@ -1,4 +1,4 @@
-#include "tests/fault/rig.h"
+#include "tests/fault/scenario.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -11,47 +11,22 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
-#include "tests/api/expect.h"
 #include "tests/fault/inspect.h"
 #include "tests/lib/fault_vfs.h"
-#include "tests/lib/service_fixture.h"
 
-enum { ACKS_MAX = 16, QUEUE = 8, SETTLE_MS = 30000, FILES = 2 };
-
-/* Numbers of load_request: fitting ones but for REJECTED. */
-enum { FIRST = 0, REJECTED = 7, LEFT = 2, NEW = 5, LATER = 6, SECOND = 10, NEXT = 11 };
-
-/* What was acknowledged, and the last plan of it with a snapshot. */
-struct acks {
-    struct ack at[ACKS_MAX];
-    size_t n;
-    char plan[BP_DIGEST_TEXT], snapshot[BP_DIGEST_TEXT];
-};
+enum { QUEUE = 8, SETTLE_MS = 30000, FILES = 2 };
 
 /* What every run starts from: the database and its log as a killed process left them, and what it acknowledged. */
 static struct {
-    bool is_empty;
+    const struct rig_scenario *scenario;
     unsigned char *bytes[FILES];
     size_t n[FILES];
-    struct acks *acks; /* shared */
+    struct rig_acks *acks; /* shared */
 } origin;
 
 static const char *const suffixes[FILES] = {"", "-wal"};
 
-/* The run. */
-static struct rig {
-    struct service_fixture fixture;
-    struct acks acks;
-    const char *name;
-    long n;
-    const struct rig_faults *faults;
-    struct rig_totals *totals;
-    bool all_answered;
-    unsigned long failed_syncs; /* before the run */
-    const char *repeat;         /* a request of a plan that is there */
-} rig;
-
-#define RIG_ASSERT(condition, format, ...) ck_assert_msg(condition, "%s, %ld: " format, rig.name, rig.n, __VA_ARGS__)
+struct rig rig;
 
 struct rig_totals *rig_totals_new(void)
 {
@@ -73,19 +48,18 @@ void rig_report(const char *suite, const struct rig_totals *t)
 
 /* ---- Answers ---- */
 
-static const char *member(const struct bp_answer *answer, const char *pointer)
+const char *rig_member(const struct bp_answer *answer, const char *pointer)
 {
     json_t *json = keep_json(json_loadb(answer->body, answer->n, 0, NULL));
     return json && has(json, pointer) ? text_at(json, pointer) : "";
 }
 
-static void acknowledge(const struct bp_answer *answer, enum ack_kind kind, const char *id_pointer,
-                        unsigned long number)
+void rig_acknowledge(const struct bp_answer *answer, enum ack_kind kind, const char *id_pointer, unsigned long number)
 {
     ck_assert_uint_lt(rig.acks.n, ACKS_MAX);
     struct ack *ack = &rig.acks.at[rig.acks.n++];
     *ack = (struct ack){.kind = kind, .number = number, .rejected = answer->status == 422};
-    snprintf(ack->id, sizeof ack->id, "%s", member(answer, id_pointer));
+    snprintf(ack->id, sizeof ack->id, "%s", rig_member(answer, id_pointer));
     RIG_ASSERT(*ack->id, "an answer without id: %.300s", answer->body);
     if (kind == ACK_PLAN && !ack->rejected) {
         ack->has_proof = true;
@@ -93,8 +67,7 @@ static void acknowledge(const struct bp_answer *answer, enum ack_kind kind, cons
     }
 }
 
-/* Faults are paused. The answer is one of a sound service, or says that it is not one. */
-static bool judge(const char *step, const struct bp_answer *answer, int good)
+bool rig_judge(const char *step, const struct bp_answer *answer, int good)
 {
     rig.totals->requests++;
     const bool is_good = answer->status == good;
@@ -105,172 +78,69 @@ static bool judge(const char *step, const struct bp_answer *answer, int good)
     return is_good;
 }
 
-static bool sync_has_failed(void)
+bool rig_distrusts(void)
 {
     return fault_vfs_failed_syncs() > rig.failed_syncs;
 }
 
 /* ---- The scenario ---- */
 
-/* As client_wait, but that nothing is asserted, which takes memory, while faults are on. */
-static void wait_for(struct client *client)
+void rig_begin(struct client *client)
 {
+    client_begin(client);
+    rig.faults->pause(false);
+}
+
+/* As client_wait, but that nothing is asserted, which takes memory, while faults are on. */
+struct bp_answer *rig_end(struct client *client, struct bp_answer *answer)
+{
+    client_take(client, answer);
     while (client->waits && sem_wait(&client->woken))
         ;
     client->waits = false;
     rig.faults->pause(true);
     ck_assert_ptr_nonnull(client->answer);
-}
-
-static struct bp_answer *post(struct client *client, unsigned long number, bool async)
-{
-    const char *body = load_request(number);
-    rig.faults->pause(false);
-    client_post(&rig.fixture, client, body, async);
-    wait_for(client);
     return client->answer;
 }
 
-/* A plan that was not there before. After a failed sync none may be acknowledged. */
-static bool new_plan(const char *step, unsigned long number, bool async)
+bool rig_new_plan(const char *step, unsigned long number, bool async)
 {
     struct client client;
-    const bool distrusted = sync_has_failed();
-    const struct bp_answer *answer = post(&client, number, async);
+    const bool distrusted = rig_distrusts();
+    const char *body = load_request(number);
+    rig_begin(&client);
+    const struct bp_answer *answer =
+        rig_end(&client, bp_service_plan_create(rig.fixture.service, body, strlen(body),
+                                                async ? BP_PATIENCE_NONE : BP_PATIENCE_FULL, &client.waiter));
     const bool rejected = number % 8 == 7;
-    const bool good = judge(step, answer, async ? 202 : rejected ? 422 : 201);
+    const bool good = rig_judge(step, answer, async ? 202 : rejected ? 422 : 201);
     if (good) {
         RIG_ASSERT(!distrusted, "%s was acknowledged after a failed sync", step);
-        acknowledge(answer, async ? ACK_ACCEPTED : ACK_PLAN, rejected ? "/plan" : "/id", number);
+        rig_acknowledge(answer, async ? ACK_ACCEPTED : ACK_PLAN, rejected ? "/plan" : "/id", number);
         if (!async && !rejected) {
-            memcpy(rig.acks.plan, member(answer, "/id"), sizeof rig.acks.plan);
-            memcpy(rig.acks.snapshot, member(answer, "/snapshots/1/digest"), sizeof rig.acks.snapshot);
+            memcpy(rig.acks.plan, rig_member(answer, "/id"), sizeof rig.acks.plan);
+            memcpy(rig.acks.snapshot, rig_member(answer, "/snapshots/1/digest"), sizeof rig.acks.snapshot);
         }
     }
     client_done(&client);
     return good;
 }
 
-/* Pauses the faults. */
-static void wait_until_settled(void)
+static bool is_settled(void)
 {
-    for (int i = 0; i < SETTLE_MS && bp_claims_count(&rig.fixture.service->claims); i++)
+    struct bp_service *service = rig.fixture.service;
+    pthread_mutex_lock(&service->claims.lock);
+    const bool settled = !service->chores;
+    pthread_mutex_unlock(&service->claims.lock);
+    return settled && bp_claims_count(&service->claims) == 0;
+}
+
+void rig_settle(void)
+{
+    for (int i = 0; i < SETTLE_MS && !is_settled(); i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     rig.faults->pause(true);
-    RIG_ASSERT(bp_claims_count(&rig.fixture.service->claims) == 0, "%s", "something stays claimed for ever");
-}
-
-static void step_new(void)
-{
-    new_plan("a new plan", NEW, false);
-}
-
-static void step_second(void)
-{
-    new_plan("a second plan", SECOND, false);
-}
-
-static void step_rejected(void)
-{
-    new_plan("a plan to be rejected", REJECTED + 8, false);
-}
-
-static void step_later(void)
-{
-    new_plan("a plan for later", LATER, true);
-    rig.faults->pause(false);
-    wait_until_settled();
-}
-
-static void step_replay(void)
-{
-    struct client client;
-    const bool distrusted = sync_has_failed();
-    client_begin(&client);
-    rig.faults->pause(false);
-    client_take(&client, bp_service_replay_create(rig.fixture.service, rig.acks.plan, &client.waiter));
-    wait_for(&client);
-    if (judge("a replay", client.answer, 201)) {
-        RIG_ASSERT(!distrusted, "%s", "a replay was acknowledged after a failed sync");
-        RIG_ASSERT(strcmp(member(client.answer, "/verdict"), "identical") == 0, "%.900s", client.answer->body);
-        acknowledge(client.answer, ACK_REPLAY, "/id", 0);
-    }
-    client_done(&client);
-}
-
-static struct bp_answer *read_plan(struct bp_waiter *waiter)
-{
-    (void)waiter;
-    return bp_service_plan_get(rig.fixture.service, rig.acks.plan);
-}
-
-static struct bp_answer *read_prefix(struct bp_waiter *waiter)
-{
-    char prefix[16];
-    (void)waiter;
-    snprintf(prefix, sizeof prefix, "%.8s", rig.acks.plan + strlen("sha256:"));
-    return bp_service_plan_get(rig.fixture.service, prefix);
-}
-
-static struct bp_answer *read_list(struct bp_waiter *waiter)
-{
-    char next[BP_STORE_CURSOR_TEXT];
-    (void)waiter;
-    return bp_service_plan_list(rig.fixture.service, &(struct bp_plan_query){.state = -1, .limit = 10}, next);
-}
-
-static struct bp_answer *read_snapshot(struct bp_waiter *waiter)
-{
-    (void)waiter;
-    return bp_service_snapshot_get(rig.fixture.service, rig.acks.snapshot, false);
-}
-
-static struct bp_answer *read_lineage(struct bp_waiter *waiter)
-{
-    char next[BP_STORE_CURSOR_TEXT];
-    (void)waiter;
-    return bp_service_lineage(rig.fixture.service, rig.acks.snapshot, BP_STORE_ANCESTORS, 10, NULL, next);
-}
-
-static struct bp_answer *read_capacity(struct bp_waiter *waiter)
-{
-    return bp_service_capacity(rig.fixture.service, rig.acks.plan, waiter);
-}
-
-static struct bp_answer *read_replays(struct bp_waiter *waiter)
-{
-    char next[BP_STORE_CURSOR_TEXT];
-    (void)waiter;
-    return bp_service_replay_list(rig.fixture.service, rig.acks.plan, 10, NULL, next);
-}
-
-static struct bp_answer *read_repeat(struct bp_waiter *waiter)
-{
-    return bp_service_plan_create(rig.fixture.service, rig.repeat, strlen(rig.repeat), false, waiter);
-}
-
-static const struct {
-    const char *name;
-    struct bp_answer *(*read)(struct bp_waiter *waiter);
-} reads[] = {
-    {"a plan read", read_plan},          {"a prefix", read_prefix},   {"a list", read_list},
-    {"a snapshot", read_snapshot},       {"a lineage", read_lineage}, {"a plan's capacity", read_capacity},
-    {"a list of replays", read_replays}, {"a repeat", read_repeat},
-};
-
-static void step_reads(void)
-{
-    /* White space makes it another body, which is looked up in the store. */
-    rig.repeat = keep_text(" %s", load_request(FIRST));
-    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
-        struct client client;
-        client_begin(&client);
-        rig.faults->pause(false);
-        client_take(&client, reads[i].read(&client.waiter));
-        wait_for(&client);
-        judge(reads[i].name, client.answer, 200);
-        client_done(&client);
-    }
+    RIG_ASSERT(is_settled(), "%s", "something stays under way for ever");
 }
 
 /* Nothing fails just now: the next request succeeds, or the store says that it cannot be used any more, which makes the
@@ -279,25 +149,26 @@ static void step_next(void)
 {
     struct bp_err err = {0};
     struct client client;
-    const char *body = load_request(NEXT);
+    const char *body = load_request(origin.scenario->next);
     const bool usable = bp_store_ready(rig.fixture.store.store, &err) == 0;
     RIG_ASSERT(usable || err.code == BP_E_storage_failed, "%s", err.message);
-    RIG_ASSERT(!usable || !sync_has_failed(), "%s", "the store goes on after a failed sync");
+    RIG_ASSERT(!usable || !rig_distrusts(), "%s", "the store goes on after a failed sync");
     client_post(&rig.fixture, &client, body, false);
     client_wait(&client);
     rig.totals->requests++;
     if (usable) {
         RIG_ASSERT(client.answer->status == 201, "the next request: %d %.*s", client.answer->status,
                    (int)client.answer->n, client.answer->body);
-        acknowledge(client.answer, ACK_PLAN, "/id", NEXT);
+        rig_acknowledge(client.answer, ACK_PLAN, "/id", origin.scenario->next);
         rig.totals->acknowledged++;
     } else {
-        RIG_ASSERT(client.answer->status == 503, "a failed store answers %d", client.answer->status);
+        RIG_ASSERT(client.answer->status == 503, "a failed store answers %d %.*s", client.answer->status,
+                   (int)client.answer->n, client.answer->body);
         struct client readiness;
         client_ask_ready(&rig.fixture, &readiness);
         client_wait(&readiness);
         ck_assert_int_eq(readiness.answer->status, 503);
-        ck_assert_str_eq(member(readiness.answer, "/code"), "storage_failed");
+        ck_assert_str_eq(rig_member(readiness.answer, "/code"), "storage_failed");
         client_done(&readiness);
         rig.totals->failed_stores++;
         rig.totals->unavailable++;
@@ -306,14 +177,15 @@ static void step_next(void)
     /* What was accepted and left on disk is taken up, as the daemon does when it can write again. */
     if (usable) {
         RIG_ASSERT(bp_service_take_up_again(rig.fixture.service, &err) == 0, "%s", err.message);
-        wait_until_settled();
+        rig_settle();
     }
 }
 
 static bool start(struct bp_err *err)
 {
     struct service_fixture *fixture = &rig.fixture;
-    const struct bp_store_options options = {.path = fixture->store.path, .readers = 1};
+    const struct bp_store_options options = {
+        .path = fixture->store.path, .readers = 1, .observer = fixture->store.observer};
     if (bp_store_open(&options, &fixture->store.store, err))
         return false;
     const struct bp_service_options service = {.database = fixture->store.path,
@@ -334,18 +206,16 @@ static void stop(void)
 
 static void play(void)
 {
-    /* Without a database to begin with what matters is how one is made: the first two. */
-    static void (*const steps[])(void) = {step_new, step_later, step_reads, step_rejected, step_replay, step_second};
-    const size_t n_steps = origin.is_empty ? 2 : sizeof steps / sizeof *steps;
+    const struct rig_scenario *scenario = origin.scenario;
     struct bp_err err = {0};
     rig.faults->pause(false);
     const bool started = start(&err);
     if (started)
-        wait_until_settled();
+        rig_settle();
     rig.faults->pause(true);
     if (started) {
-        for (size_t i = 0; i < n_steps; i++)
-            steps[i]();
+        for (size_t i = 0; i < scenario->n_steps; i++)
+            scenario->steps[i]();
         step_next();
     } else {
         RIG_ASSERT(bp_code_kind(err.code) == BP_KIND_ENVIRONMENT && *err.message, "the start: %s: %s",
@@ -395,24 +265,6 @@ static void no_pause(bool paused)
 
 static const struct rig_faults no_faults = {.pause = no_pause};
 
-/* In a process that ends as a crash does: its log is not brought home, one accepted plan is not derived. */
-static void make_origin(void)
-{
-    struct bp_err err = {0};
-    ck_assert_msg(start(&err), "%s", err.message);
-    ck_assert(new_plan("the first plan", FIRST, false));
-    ck_assert(new_plan("a rejected plan", REJECTED, false));
-    step_replay();
-    service_fixture_block(&rig.fixture);
-    struct client client;
-    client_post(&rig.fixture, &client, load_request(LEFT), true);
-    client_wait(&client);
-    ck_assert_int_eq(client.answer->status, 202);
-    acknowledge(client.answer, ACK_ACCEPTED, "/id", LEFT);
-    *origin.acks = rig.acks;
-    _exit(0);
-}
-
 static void begin_run(const char *name, long n, const struct rig_faults *faults, struct rig_totals *totals)
 {
     rig = (struct rig){.name = name,
@@ -434,16 +286,26 @@ static void end_run(void)
     http_forget();
 }
 
-void rig_prepare(bool empty)
+/* In a process of its own, which ends as one that is killed. */
+static void make_origin(void)
+{
+    struct bp_err err = {0};
+    ck_assert_msg(start(&err), "%s", err.message);
+    origin.scenario->crash();
+    *origin.acks = rig.acks;
+    _exit(0);
+}
+
+void rig_prepare(const struct rig_scenario *scenario)
 {
     static struct rig_totals unused;
     bp_log_set_level((enum bp_log_level)(BP_LOG_ERROR + 1)); /* each fault is said there */
-    origin.is_empty = empty;
+    origin.scenario = scenario;
     if (access("/dev/shm", W_OK) == 0) /* the disk is of this process's memory anyway */
         setenv("TMPDIR", "/dev/shm", 0);
     origin.acks = mmap(NULL, sizeof *origin.acks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert_ptr_ne(origin.acks, MAP_FAILED);
-    if (empty)
+    if (!scenario->crash)
         return;
     begin_run("the origin", 0, &no_faults, &unused);
     pid_t pid = fork();
@@ -486,7 +348,7 @@ static void ask_for(const struct ack *ack)
                                                        : bp_service_plan_get(rig.fixture.service, ack->id);
     RIG_ASSERT(answer->status == 200, "%s was acknowledged: %d %.*s", ack->id, answer->status, (int)answer->n,
                answer->body);
-    if (rig.faults->of_memory && ack->kind == ACK_ACCEPTED && strcmp(member(answer, "/state"), "failed") == 0)
+    if (rig.faults->of_memory && ack->kind == ACK_ACCEPTED && strcmp(rig_member(answer, "/state"), "failed") == 0)
         ask_again(ack);
     if (ack->has_proof) {
         struct bp_digest proof = proof_of(keep_json(json_loadb(answer->body, answer->n, 0, NULL)));
@@ -501,9 +363,11 @@ static void verify(void)
 {
     struct bp_err err = {0};
     RIG_ASSERT(start(&err), "the start on a sound disk: %s", err.message);
-    wait_until_settled();
+    rig_settle();
     for (size_t i = 0; i < rig.acks.n; i++)
         ask_for(&rig.acks.at[i]);
+    if (origin.scenario->verify)
+        origin.scenario->verify();
     stop();
     struct inspection inspection = inspect(rig.fixture.store.path, rig.acks.at, rig.acks.n);
     RIG_ASSERT(inspection.n_faults == 0, "%s", inspection.first);
@@ -517,13 +381,13 @@ unsigned long rig_run(const char *name, long n, const struct rig_faults *faults,
     rig.acks = *origin.acks;
     fault_vfs_disk_begin();
     play();
-    const unsigned long failed = faults->failed();
+    rig.failed = faults->failed();
     faults->end();
     fault_vfs_power_cut((unsigned)n);
-    RIG_ASSERT(failed || rig.all_answered, "%s", "nothing failed and not everything was answered");
+    RIG_ASSERT(rig.failed || rig.all_answered, "%s", "nothing failed and not everything was answered");
     verify();
     totals->runs++;
-    totals->injected += failed;
+    totals->injected += rig.failed;
     end_run();
-    return failed;
+    return rig.failed;
 }

@@ -1,5 +1,5 @@
-/* The real service on the real store, in this process, in a scenario that faults are put into: a log that a crash left
- * behind, a job to be taken up, new plans, accepted ones, replays and every way to read, a close; then the power fails.
+/* The real service on the real store, in this process, in a scenario that faults are put into: what a crash left behind
+ * is taken up, then the scenario's steps, a close; then the power fails.
  *
  * For tests: what must not be ends the test, with the name of the run.
  */
@@ -23,8 +23,13 @@ struct rig_faults {
     bool of_memory;                /* an accepted plan may end as failed: to be derived when it is asked for again */
 };
 
+/* New plans, accepted ones, replays and every way to read, beside an accepted plan that a crash left; the making of a
+ * database; pins, a collection and replays of the history, beside one that a crash left. */
+struct rig_scenario;
+extern const struct rig_scenario rig_plans, rig_no_database, rig_long_jobs;
+
 /* What each run starts from is made once, before anything fails: by a process that is killed. */
-void rig_prepare(bool empty); /* `empty`: from no database at all */
+void rig_prepare(const struct rig_scenario *scenario);
 void rig_release(void);
 
 /* One run; `faults` is armed. Returns how many failed: with none, every request must have been answered in full. Adds

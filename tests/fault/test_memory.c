@@ -18,9 +18,9 @@
 #include "tests/lib/fault_alloc.h"
 #include "tests/lib/fault_vfs.h"
 
-enum { MOST = 1000000, SHORT_RUNS = 60 };
+enum { MOST = 1000000, SHORT_RUNS = 60, SHORT_JOB_RUNS = 10 };
 
-static struct rig_totals *totals, *computed;
+static struct rig_totals *totals, *job_totals, *computed;
 
 static const char *const allocators[] = {
     [BP_FAULT_MALLOC] = "malloc", [BP_FAULT_SQLITE] = "SQLite's", [BP_FAULT_JANSSON] = "jansson's"};
@@ -208,51 +208,71 @@ END_TEST
 static const struct rig_faults faults = {
     .pause = bp_fault_alloc_pause, .failed = bp_fault_alloc_failed, .end = bp_fault_alloc_end, .of_memory = true};
 
-static unsigned long run_one(enum bp_fault_allocator allocator, long n, bool once)
+static unsigned long run_one(enum bp_fault_allocator allocator, long n, bool once, struct rig_totals *to)
 {
     bp_fault_alloc_begin(allocator, n, once);
     bp_fault_alloc_pause(true);
-    return rig_run(allocators[allocator], n, &faults, totals);
+    return rig_run(allocators[allocator], n, &faults, to);
 }
 
 /* How many allocations the scenario has, about. */
-static long length_of(enum bp_fault_allocator allocator)
+static long length_of(enum bp_fault_allocator allocator, struct rig_totals *to)
 {
     long n = 1;
-    while (run_one(allocator, n, true))
+    while (run_one(allocator, n, true, to))
         n *= 2;
     return n;
 }
 
-START_TEST(test_memory__whichever_allocation_fails_nothing_acknowledged_is_lost)
+/* `i` says which allocator, and whether one fails or all. In the short form there are about `runs`. */
+static void run_service(int i, const struct rig_scenario *scenario, int runs, struct rig_totals *to)
 {
-    const enum bp_fault_allocator allocator = (enum bp_fault_allocator)(_i / 2);
+    const enum bp_fault_allocator allocator = (enum bp_fault_allocator)(i / 2);
     if (!can_fail(allocator))
         return;
-    rig_prepare(false);
-    const long step = getenv("BP_LONG") ? 1 : 1 + length_of(allocator) / SHORT_RUNS;
+    rig_prepare(scenario);
+    const long step = getenv("BP_LONG") ? 1 : 1 + length_of(allocator, to) / runs;
     srand48(time(NULL));
     long n = lrand48() % step;
-    while (run_one(allocator, n, _i % 2)) {
+    while (run_one(allocator, n, i % 2, to)) {
         n += step == 1 ? 1 : 1 + lrand48() % (2 * step - 1);
         ck_assert_int_lt(n, MOST);
     }
     rig_release();
+}
+
+START_TEST(test_memory__whichever_allocation_fails_nothing_acknowledged_is_lost)
+{
+    run_service(_i, &rig_plans, SHORT_RUNS, totals);
     if (_i == 5)
         rig_report("memory", totals);
+}
+END_TEST
+
+START_TEST(test_memory__whichever_allocation_fails_a_long_job_takes_no_more_than_it_may_and_ends)
+{
+    run_service(_i, &rig_long_jobs, SHORT_JOB_RUNS, job_totals);
+    if (_i == 5)
+        rig_report("memory, long jobs", job_totals);
 }
 END_TEST
 
 Suite *suite_memory(void)
 {
     Suite *suite = suite_create("memory");
-    TCase *tcase = tcase_create("memory");
+    TCase *tcase = tcase_create("memory"), *jobs = tcase_create("jobs");
     totals = rig_totals_new();
+    job_totals = rig_totals_new();
     computed = rig_totals_new();
     tcase_set_timeout(tcase, 900);
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_loop_test(tcase, test_memory__a_request_is_derived_right_or_not_at_all, 0, 4);
     tcase_add_loop_test(tcase, test_memory__whichever_allocation_fails_nothing_acknowledged_is_lost, 0, 6);
     suite_add_tcase(suite, tcase);
+    tcase_set_timeout(jobs, 3600);
+    tcase_add_checked_fixture(jobs, set_up, NULL);
+    tcase_add_loop_test(jobs, test_memory__whichever_allocation_fails_a_long_job_takes_no_more_than_it_may_and_ends, 0,
+                        6);
+    suite_add_tcase(suite, jobs);
     return suite;
 }

@@ -11,8 +11,8 @@
 enum { MOST = 100000 };
 
 /* Which runs of a row are part of the short form, too: with the n-th call failing alone, or all from it on; from a
- * database that a crash left, or from none. */
-enum { CRASHED_ALL = 1, CRASHED_ONE = 2, NONE_ALL = 4, NONE_ONE = 8, EACH = 15 };
+ * database that a crash left, or from none; or with long jobs. */
+enum { CRASHED_ALL = 1, CRASHED_ONE = 2, NONE_ALL = 4, NONE_ONE = 8, JOBS_ALL = 16, JOBS_ONE = 32, EACH = 15 };
 
 static const struct row {
     const char *name;
@@ -20,11 +20,11 @@ static const struct row {
     struct fault fault;
 } rows[] = {
     {"a write fails", CRASHED_ONE, {.call = FAULT_WRITE, .rc = SQLITE_IOERR_WRITE}},
-    {"a write finds no room", CRASHED_ALL, {.call = FAULT_WRITE, .rc = SQLITE_FULL, .half = true}},
+    {"a write finds no room", CRASHED_ALL | JOBS_ALL, {.call = FAULT_WRITE, .rc = SQLITE_FULL, .half = true}},
     {"a write stops half-way", 0, {.call = FAULT_WRITE, .rc = SQLITE_IOERR_WRITE, .half = true}},
-    {"a sync fails", EACH, {.call = FAULT_SYNC, .rc = SQLITE_IOERR_FSYNC}},
+    {"a sync fails", EACH | JOBS_ALL | JOBS_ONE, {.call = FAULT_SYNC, .rc = SQLITE_IOERR_FSYNC}},
     {"a read fails", CRASHED_ONE, {.call = FAULT_READ, .rc = SQLITE_IOERR_READ}},
-    {"a truncation fails", EACH, {.call = FAULT_TRUNCATE, .rc = SQLITE_IOERR_TRUNCATE}},
+    {"a truncation fails", EACH | JOBS_ONE, {.call = FAULT_TRUNCATE, .rc = SQLITE_IOERR_TRUNCATE}},
     {"an open fails", EACH, {.call = FAULT_OPEN, .rc = SQLITE_CANTOPEN}},
     {"a size cannot be learnt", EACH, {.call = FAULT_SIZE, .rc = SQLITE_IOERR_FSTAT}},
     {"a lock fails", EACH, {.call = FAULT_LOCK, .rc = SQLITE_IOERR_LOCK}},
@@ -35,7 +35,7 @@ static const struct row {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-static struct rig_totals *totals;
+static struct rig_totals *totals, *job_totals;
 
 static void end(void)
 {
@@ -49,7 +49,7 @@ static void set_up(void)
     fault_vfs_install();
 }
 
-static void run_row(const struct row *row, bool once)
+static void run_row(const struct row *row, bool once, struct rig_totals *to)
 {
     unsigned long failed = 1;
     long n = 0;
@@ -59,44 +59,62 @@ static void run_row(const struct row *row, bool once)
         fault.once = once;
         fault_vfs_set(&fault);
         fault_vfs_pause(true);
-        failed = rig_run(row->name, n, &faults, totals);
+        failed = rig_run(row->name, n, &faults, to);
     }
     ck_assert_int_lt(n, MOST);
 }
 
-static void run(int i, bool empty, unsigned in_short)
+static void run(int i, const struct rig_scenario *scenario, unsigned in_short)
 {
     const struct row *row = &rows[i / 2];
     if (getenv("BP_LONG") || (row->in_short & in_short)) {
-        rig_prepare(empty);
-        run_row(row, i % 2);
+        rig_prepare(scenario);
+        run_row(row, i % 2, scenario == &rig_long_jobs ? job_totals : totals);
         rig_release();
     }
 }
 
 START_TEST(test_vfs__whichever_call_fails_nothing_acknowledged_is_lost)
 {
-    run(_i, false, _i % 2 ? CRASHED_ONE : CRASHED_ALL);
+    run(_i, &rig_plans, _i % 2 ? CRASHED_ONE : CRASHED_ALL);
 }
 END_TEST
 
 START_TEST(test_vfs__whichever_call_fails_a_database_is_made_whole_or_not_at_all)
 {
-    run(_i, true, _i % 2 ? NONE_ONE : NONE_ALL);
+    run(_i, &rig_no_database, _i % 2 ? NONE_ONE : NONE_ALL);
     if (_i == 2 * N_ROWS - 1)
         rig_report("vfs", totals);
 }
 END_TEST
 
+START_TEST(test_vfs__whichever_call_fails_a_long_job_takes_no_more_than_it_may_and_ends)
+{
+    run(_i, &rig_long_jobs, _i % 2 ? JOBS_ONE : JOBS_ALL);
+    if (_i == 2 * N_ROWS - 1)
+        rig_report("vfs, long jobs", job_totals);
+}
+END_TEST
+
+static void add_case(Suite *suite, const char *name, const TTest *const *tests, size_t n)
+{
+    TCase *tcase = tcase_create(name);
+    tcase_set_timeout(tcase, 900);
+    tcase_add_checked_fixture(tcase, set_up, NULL);
+    for (size_t i = 0; i < n; i++)
+        tcase_add_loop_test(tcase, tests[i], 0, 2 * N_ROWS);
+    suite_add_tcase(suite, tcase);
+}
+
 Suite *suite_vfs(void)
 {
+    const TTest *const plans[] = {test_vfs__whichever_call_fails_nothing_acknowledged_is_lost,
+                                  test_vfs__whichever_call_fails_a_database_is_made_whole_or_not_at_all};
+    const TTest *const jobs[] = {test_vfs__whichever_call_fails_a_long_job_takes_no_more_than_it_may_and_ends};
     Suite *suite = suite_create("vfs");
-    TCase *tcase = tcase_create("vfs");
     totals = rig_totals_new();
-    tcase_set_timeout(tcase, 600);
-    tcase_add_checked_fixture(tcase, set_up, NULL);
-    tcase_add_loop_test(tcase, test_vfs__whichever_call_fails_nothing_acknowledged_is_lost, 0, 2 * N_ROWS);
-    tcase_add_loop_test(tcase, test_vfs__whichever_call_fails_a_database_is_made_whole_or_not_at_all, 0, 2 * N_ROWS);
-    suite_add_tcase(suite, tcase);
+    job_totals = rig_totals_new();
+    add_case(suite, "plans", plans, sizeof plans / sizeof *plans);
+    add_case(suite, "jobs", jobs, sizeof jobs / sizeof *jobs);
     return suite;
 }
