@@ -126,7 +126,8 @@ static void apply_some(struct fault_disk *disk, unsigned short random[3])
                 continue;
             n = n / 512 ? (size_t)nrand48(random) % (n / 512) * 512 : 0;
         }
-        apply(disk, change, n);
+        if (n > 0 || !change->bytes)
+            apply(disk, change, n);
     }
     forget_changes(disk);
 }
