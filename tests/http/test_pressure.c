@@ -44,10 +44,10 @@ static void leave(const int *of, int n)
         wire_reset(of[i]);
 }
 
-/* One worker, and that many slow plans before it. */
+/* One worker, and that many slow plans before it; however slow it is, nobody's time is over. */
 static void make_backlog(int n)
 {
-    restart((const char *const[]){"--workers", "1", "--queue", "1024", NULL});
+    restart((const char *const[]){"--workers", "1", "--queue", "1024", "--answer-timeout", "3600", NULL});
     post_slow(fds, 0, n, "");
     wire_await_at_least("blueprint_waiters", n / 2);
 }
@@ -185,7 +185,7 @@ START_TEST(test_pressure__a_full_queue_says_when_by_how_fast_it_drains)
 {
     int n = 100, n_refused = 0;
     struct wire_answer refusal = {0};
-    restart((const char *const[]){"--workers", "1", "--queue", "256", NULL});
+    restart((const char *const[]){"--workers", "1", "--queue", "256", "--answer-timeout", "3600", NULL});
     post_slow(fds, 0, n, "");
     wire_await_at_least("blueprint_plans_derived_total", 40); /* how fast it drains is known */
     while (server_metric("blueprint_queue_full_total") == 0) {
@@ -217,7 +217,8 @@ END_TEST
  * is cut off, none waits longer than the stop may take, and what was answered 201 is there. */
 static void stop_with(int n, const char *seconds, int *ret_created, int *ret_refused)
 {
-    restart((const char *const[]){"--workers", "1", "--queue", "2000", "--stop-timeout", seconds, NULL});
+    restart((const char *const[]){"--workers", "1", "--queue", "2000", "--answer-timeout", "3600", "--stop-timeout",
+                                  seconds, NULL});
     post_slow(fds, 0, n, "");
     wire_await_at_least("blueprint_waiters", n / 2);
     wire_await_at_least("blueprint_connections", n);
