@@ -287,6 +287,20 @@ static void print_suggestion(struct bp_buf *out, const json_t *suggestion, const
     bp_buf_addstr(out, " to spare\n");
 }
 
+static void print_strategy(struct bp_buf *out, const json_t *strategy)
+{
+    const char *key, *between = "  ";
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)strategy, key, value) {
+        bp_buf_addstr(out, between);
+        bp_text_add(out, key);
+        bp_buf_addch(out, ' ');
+        bp_text_add_value(out, value);
+        between = ", ";
+    }
+    bp_buf_addstr(out, json_object_size(strategy) ? "\n" : "");
+}
+
 static void print_suggestions(struct bp_buf *out, const json_t *answer, const struct unit *unit)
 {
     const json_t *suggestions = json_object_get(answer, "suggestions");
@@ -295,8 +309,10 @@ static void print_suggestions(struct bp_buf *out, const json_t *answer, const st
                                                     : "\nno change was found with which it fits on as many devices\n");
     for (size_t i = 0; i < json_array_size(suggestions); i++)
         print_suggestion(out, json_array_get(suggestions, i), unit);
-    if (fewest > 0)
+    if (fewest > 0) {
         bp_buf_addf(out, "\nfewest devices on which it fits: %lld\n", (long long)fewest);
+        print_strategy(out, json_object_get(answer, "fewest_strategy"));
+    }
 }
 
 static enum bp_exit print_verdict(struct bp_buf *out, const json_t *answer, const struct unit *unit)

@@ -274,6 +274,11 @@ static void write_verdict(struct bp_writer *writer, const struct bp_whole_job *j
         write_suggestion(writer, fit->said, &fit->suggestions[i]);
     bp_writer_end(writer);
     bp_writer_put_uint(writer, "fewest_devices", fit->fewest_devices);
+    bp_writer_key(writer, "fewest_strategy");
+    if (fit->fewest_devices)
+        bp_strategy_write(writer, &fit->fewest_strategy, job->request.workload.mode);
+    else
+        bp_writer_null(writer);
     if (job->request.workload.mode == BP_MODE_INFERENCE) {
         bp_writer_put_uint(writer, "kv_tokens_that_fit", capacity->kv_tokens_that_fit);
         bp_writer_put_uint(writer, "max_batch", capacity->max_batch);

@@ -27,6 +27,7 @@ struct search {
     struct bp_capacity_memo *memo;
     struct values values[BP_FIT_FIELD_N];
     struct bp_suggestion *found; /* and room for one more */
+    struct bp_strategy fewest;   /* that of the fewest devices so far */
     size_t n_found;
     uint64_t spent;
 };
@@ -447,8 +448,10 @@ static void hold_least(const struct search *search, uint64_t t, uint64_t p, uint
     strategy->pipeline_parallel = p;
     strategy->pipeline_schedule = p > 1 ? BP_SCHEDULE_1F1B : BP_SCHEDULE_NONE;
     deal(strategy, job->request.model.num_hidden_layers);
-    if (!training)
+    if (!training) {
+        strategy->replicas = 1;
         return;
+    }
     strategy->data_parallel = dp;
     strategy->sequence_parallel = strategy->recompute_all_gather = t > 1;
     strategy->zero_stage = dp > 1 ? 3 : 0;
@@ -468,8 +471,10 @@ static bool least_fits(struct search *search, uint64_t t, uint64_t p, uint64_t d
     for (enum bp_recompute recompute = least; recompute <= most; recompute++) {
         struct bp_bytes total;
         search->job->request.strategy.recompute = recompute;
-        if (evaluate(search, &total, NULL) == 0 && total.n <= search->available)
+        if (evaluate(search, &total, NULL) == 0 && total.n <= search->available) {
+            search->fewest = search->job->request.strategy; /* each that fits is of fewer devices than the last */
             return true;
+        }
     }
     return false;
 }
@@ -562,6 +567,8 @@ int bp_fit_of(const struct bp_whole_job *job, struct bp_arena *arena, struct bp_
     fit.n_suggestions = search.n_found;
     search.spent = 0;
     fit.fewest_devices = job->has_memory ? fewest_devices(&search) : 0;
+    fit.fewest_strategy = search.fewest;
+    bp_strategy_normalise(&fit.fewest_strategy, &job->request.model);
     *ret = fit;
     return 0;
 }

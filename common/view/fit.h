@@ -48,7 +48,8 @@ struct bp_fit {
     const struct bp_whole_job *said;   /* the request as it was said, which suggestions change */
     struct bp_suggestion *suggestions; /* none when the job fits */
     size_t n_suggestions;
-    uint64_t fewest_devices; /* on which some strategy fits, within devices_per_node; 0: none found */
+    uint64_t fewest_devices;            /* on which some strategy fits, within devices_per_node; 0: none found */
+    struct bp_strategy fewest_strategy; /* that one, of micro-batches of one sequence; meaningful when there is one */
 };
 
 /* -1: as bp_capacity_of. */

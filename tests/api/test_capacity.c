@@ -61,8 +61,8 @@ START_TEST(test_capacity__of_a_stored_plan_names_what_it_came_from)
     ck_assert_str_eq(text_at(bare.json, "/plan"), id);
     ck_assert_str_eq(text_at(bare.json, "/portable"), digest_of(plan, "portable"));
     ck_assert(json_is_null(at(bare.json, "/memory_bytes")));
-    static const char *const of_fitting[] = {"/fits",      "/fits_before_reserve", "/headroom",
-                                             "/shortfall", "/suggestions",         "/fewest_devices"};
+    static const char *const of_fitting[] = {"/fits",        "/fits_before_reserve", "/headroom",       "/shortfall",
+                                             "/suggestions", "/fewest_devices",      "/fewest_strategy"};
     for (size_t i = 0; i < sizeof of_fitting / sizeof *of_fitting; i++)
         ck_assert(!has(bare.json, of_fitting[i]));
     json_t *fit = post_fit(fit_request(1 << 30)).json;

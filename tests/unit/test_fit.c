@@ -233,6 +233,38 @@ START_TEST(test_fit__the_fewest_devices_hold_the_state_and_some_strategy_on_them
 }
 END_TEST
 
+/* The strategy that is named, taken as a request of as many devices as are named. */
+static void check_fewest(const char *text)
+{
+    json_t *request = job_of(text), *answer = fit_of("%s", text), *workload = json_object_get(request, "workload");
+    json_int_t fewest = number_at(answer, "/fewest_devices");
+    ck_assert_int_gt(fewest, 0);
+    json_object_set(request, "strategy", (json_t *)(uintptr_t)value_at(answer, "/fewest_strategy"));
+    if (json_object_get(workload, "micro_batch_size"))
+        json_object_set_new(workload, "micro_batch_size", json_integer(1));
+    json_object_set_new(request, "world_size", json_integer(fewest));
+    json_t *there = fit_of_json(request);
+    ck_assert_int_eq(number_at(there, "/shortfall"), 0);
+    ck_assert_int_eq(number_at(there, "/fewest_devices"), fewest);
+    ck_assert(json_equal(value_at(there, "/fewest_strategy"), value_at(answer, "/fewest_strategy")));
+    json_decref(request);
+}
+
+START_TEST(test_fit__the_strategy_of_the_fewest_devices_fits_on_them)
+{
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
+        check_fewest(jobs[i]);
+    check_fewest("{'model': {'name': 'mixtral-8x7b'}, 'workload': {'mode': 'inference', 'phase': 'prefill', "
+                 "'batch_size': 4, 'context_length': 1024, 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 2, "
+                 "'replicas': 4, 'expert_parallel': 8, 'expert_tensor_parallel': 1}, 'memory_bytes': 25769803776}");
+    check_fewest("{'model': {'name': 'llama-3.1-8b'}, 'workload': {'mode': 'training', 'sequence_length': 8192, "
+                 "'micro_batch_size': 2, 'global_batch_size': 64, 'dtype': 'bfloat16'}, 'strategy': {"
+                 "'context_parallel': 4, 'cp_comm': 'a2a', 'tensor_parallel': 2, 'pipeline_parallel': 4, "
+                 "'pipeline_schedule': 'interleaved', 'virtual_stages': 2, 'recompute_activation': true}, "
+                 "'memory_bytes': 25769803776}");
+}
+END_TEST
+
 START_TEST(test_fit__one_device_is_enough_for_a_small_model)
 {
     json_t *answer = fit_of("{'model': {'name': 'gpt2'}, 'workload': {'mode': 'training', 'sequence_length': 1024, "
@@ -251,6 +283,7 @@ START_TEST(test_fit__nothing_is_found_in_a_memory_that_is_gone)
                             "'micro_batch_size': 1, 'global_batch_size': 8, 'dtype': 'bfloat16'}, "
                             "'strategy': {'data_parallel': 8}, 'memory_bytes': 1000, 'reserve_bytes': 2000}");
     ck_assert_int_eq(number_at(answer, "/fewest_devices"), 0);
+    ck_assert(json_is_null(value_at(answer, "/fewest_strategy")));
     ck_assert_int_eq(number_at(answer, "/shortfall"), number_at(answer, "/total"));
     ck_assert_uint_eq(json_array_size(value_at(answer, "/suggestions")), 0);
 }
@@ -358,8 +391,6 @@ START_TEST(test_fit__a_kind_without_rows_that_is_left_out_is_not_refused)
     ck_assert(json_equal(value_at(with, "/operations"), value_at(without, "/operations")));
     ck_assert(json_equal(value_at(with, "/wire_bytes"), value_at(without, "/wire_bytes")));
     ck_assert_str_eq(fit_refusal(request, "true", "b"), "unsupported_feature /model");
-    json_decref(with);
-    json_decref(without);
 }
 END_TEST
 
@@ -492,6 +523,7 @@ Suite *suite_fit(void)
     tcase_add_test(suggestions, test_fit__experts_may_be_spread);
     tcase_add_test(suggestions, test_fit__tensor_parallelism_stays_within_a_node);
     tcase_add_test(suggestions, test_fit__the_fewest_devices_hold_the_state_and_some_strategy_on_them_fits);
+    tcase_add_test(suggestions, test_fit__the_strategy_of_the_fewest_devices_fits_on_them);
     tcase_add_test(suggestions, test_fit__one_device_is_enough_for_a_small_model);
     tcase_add_test(suggestions, test_fit__nothing_is_found_in_a_memory_that_is_gone);
     tcase_add_test(requests, test_fit__models_and_pipelines_of_any_size_are_answered_soon);
