@@ -62,7 +62,7 @@ uint32_t bp_gate_index_find(const struct bp_gate_index *index, const void *key, 
 /* An id is compared as the bytes it is made of, which must therefore have no holes. */
 _Static_assert(sizeof(struct bp_id) == sizeof(enum bp_entity_kind) + 16, "struct bp_id has padding");
 
-const struct bp_id *bp_gate_entity_id(const struct bp_gate_entities *entities, uint32_t i)
+static const struct bp_id *entity_id(const struct bp_gate_entities *entities, uint32_t i)
 {
     return (const struct bp_id *)((const char *)entities->at + (size_t)i * entities->size);
 }
@@ -90,7 +90,7 @@ void bp_gate_check_ids(struct bp_gate *gate, const struct bp_digest *binding, co
             if (!name)
                 continue;
             struct bp_id id = bp_id_make(maker, arrays->at[a].kind, i, name);
-            BP_GATE_EXPECT(gate, bp_id_equal(&id, bp_gate_entity_id(&arrays->at[a], i)), BP_E_structure_violated,
+            BP_GATE_EXPECT(gate, bp_id_equal(&id, entity_id(&arrays->at[a], i)), BP_E_structure_violated,
                            bp_gate_path(gate, "/%s/%u/id", array_of(&arrays->at[a]), i),
                            "the id is not made of the source, the binding, this place and \"%s\"", name);
         }
@@ -113,7 +113,7 @@ void bp_gate_check_unique_ids(struct bp_gate *gate, const struct bp_gate_arrays 
     uint32_t place = 0;
     for (size_t a = 0; a < arrays->n; a++) {
         for (uint32_t i = 0; i < arrays->at[a].n; i++, place++) {
-            const struct bp_id *id = bp_gate_entity_id(&arrays->at[a], i);
+            const struct bp_id *id = entity_id(&arrays->at[a], i);
             BP_GATE_EXPECT(gate, bp_gate_index_put(&index, id, sizeof *id, place) == place, BP_E_structure_violated,
                            bp_gate_path(gate, "/%s/%u/id", array_of(&arrays->at[a]), i),
                            "another entity before this one has the same id");
@@ -135,14 +135,15 @@ void bp_gate_check_names(struct bp_gate *gate, const char *array, const char *ke
     }
 }
 
-bool bp_gate_index_ids(struct bp_gate *gate, const struct bp_gate_arrays *arrays, struct bp_gate_index *ret)
+/* An index of the ids of several arrays, numbered through. */
+static bool index_ids(struct bp_gate *gate, const struct bp_gate_arrays *arrays, struct bp_gate_index *ret)
 {
     if (!bp_gate_index_init(gate, count_entities(arrays), ret))
         return false;
     uint32_t place = 0;
     for (size_t a = 0; a < arrays->n; a++) {
         for (uint32_t i = 0; i < arrays->at[a].n; i++, place++) {
-            const struct bp_id *id = bp_gate_entity_id(&arrays->at[a], i);
+            const struct bp_id *id = entity_id(&arrays->at[a], i);
             bp_gate_index_put(ret, id, sizeof *id, place);
         }
     }
@@ -188,7 +189,7 @@ void bp_gate_check_lineage(struct bp_gate *gate, const struct bp_gate_arrays *de
         bp_gate_no_memory(gate);
         return;
     }
-    if (!bp_gate_index_ids(gate, sources, &index))
+    if (!index_ids(gate, sources, &index))
         return;
     for (size_t a = 0; a < derived->n; a++)
         for (uint32_t i = 0; i < derived->at[a].n; i++)
@@ -204,7 +205,7 @@ void bp_gate_check_coverage(struct bp_gate *gate, const struct bp_gate_arrays *d
         bp_gate_no_memory(gate);
         return;
     }
-    if (!bp_gate_index_ids(gate, sources, &index))
+    if (!index_ids(gate, sources, &index))
         return;
     for (size_t a = 0; a < derived->n; a++) {
         for (uint32_t i = 0; i < derived->at[a].n; i++) {

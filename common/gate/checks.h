@@ -69,8 +69,6 @@ struct bp_gate_arrays {
     size_t n;
 };
 
-const struct bp_id *bp_gate_entity_id(const struct bp_gate_entities *entities, uint32_t i);
-
 /* Ids are what the source digest, the binding, the array, the place and the name make them; no two are alike. */
 void bp_gate_check_ids(struct bp_gate *gate, const struct bp_digest *binding, const struct bp_gate_arrays *arrays);
 void bp_gate_check_unique_ids(struct bp_gate *gate, const struct bp_gate_arrays *arrays);
@@ -84,9 +82,6 @@ void bp_gate_check_unique_ids(struct bp_gate *gate, const struct bp_gate_arrays 
 /* Names are there and no two of a span of an array are alike. `key` is the member's name in JSON. */
 void bp_gate_check_names(struct bp_gate *gate, const char *array, const char *key, struct bp_span span,
                          const char *(*name)(const struct bp_gate *gate, uint32_t i));
-
-/* An index of the ids of several arrays, numbered through. */
-bool bp_gate_index_ids(struct bp_gate *gate, const struct bp_gate_arrays *arrays, struct bp_gate_index *ret);
 
 /* Every entity of `derived` names the pass's rule and sources that exist, of the kinds it may have, none twice. */
 void bp_gate_check_lineage(struct bp_gate *gate, const struct bp_gate_arrays *derived,

@@ -7,7 +7,8 @@
 static const char mesh_name[] = "logical";
 static const char *const attention_full[] = {"full", NULL}, *const sums[] = {"sum", NULL};
 static const char balanced_routing[] = "balanced_routing";
-const char *const bp_latent_form_names[] = {"expanded", "absorbed", NULL};
+/* Of the forms that there are, without NONE. */
+static const char *const latent_form_names[] = {"expanded", "absorbed", NULL};
 
 static void extend(struct bp_span *span, uint32_t place)
 {
@@ -129,7 +130,7 @@ static void latent_write(struct bp_encoder *encoder, const struct bp_field *fiel
     if (*form == BP_LATENT_NONE)
         bp_writer_null(&encoder->writer);
     else
-        bp_encode_enum(encoder, bp_latent_form_names, *form - BP_LATENT_EXPANDED);
+        bp_encode_enum(encoder, latent_form_names, *form - BP_LATENT_EXPANDED);
 }
 
 static void latent_read(struct bp_decoder *decoder, const struct bp_field *field, const struct bp_reader *reader,
@@ -139,7 +140,7 @@ static void latent_read(struct bp_decoder *decoder, const struct bp_field *field
     const json_t *form = bp_reader_get(reader, field->key, true);
     if (form && !json_is_null(form))
         *(enum bp_latent_form *)at =
-            (enum bp_latent_form)(BP_LATENT_EXPANDED + bp_reader_enum(reader, field->key, bp_latent_form_names, -1));
+            (enum bp_latent_form)(BP_LATENT_EXPANDED + bp_reader_enum(reader, field->key, latent_form_names, -1));
 }
 
 static const struct bp_form form_latent = {latent_write, latent_read};

@@ -15,7 +15,6 @@ enum { BP_DIMS_MAX = 5, BP_MESH_AXES_MAX = 6 };
 /* How latent attention is counted (DeepSeek-AI, "DeepSeek-V2", section 2.1): keys and values expanded from the latents,
  * or the projections out of them absorbed into the query and the output. NONE: no planned block has it. */
 enum bp_latent_form { BP_LATENT_NONE, BP_LATENT_EXPANDED, BP_LATENT_ABSORBED };
-extern const char *const bp_latent_form_names[]; /* of the last two, NULL-terminated */
 
 struct bp_mesh_axis {
     enum bp_axis axis;

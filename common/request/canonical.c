@@ -103,14 +103,14 @@ void bp_strategy_write(struct bp_writer *writer, const struct bp_strategy *strat
     bp_writer_end(writer);
 }
 
-void bp_target_write(struct bp_writer *writer, const struct bp_target *target)
+static void target_write(struct bp_writer *writer, const struct bp_target *target)
 {
     bp_writer_object(writer);
     bp_writer_put_string(writer, "kind", bp_target_kind_names[target->kind]);
     bp_writer_end(writer);
 }
 
-void bp_deployment_write(struct bp_writer *writer, const struct bp_deployment *deployment)
+static void deployment_write(struct bp_writer *writer, const struct bp_deployment *deployment)
 {
     bp_writer_object(writer);
     bp_writer_put_uint(writer, "devices", deployment->devices);
@@ -124,7 +124,7 @@ void bp_request_write(struct bp_writer *writer, const struct bp_request *request
     bp_writer_object(writer);
     if (bound) {
         bp_writer_key(writer, "deployment");
-        bp_deployment_write(writer, &request->deployment);
+        deployment_write(writer, &request->deployment);
     }
     bp_writer_key(writer, "model");
     bp_writer_object(writer);
@@ -135,7 +135,7 @@ void bp_request_write(struct bp_writer *writer, const struct bp_request *request
     bp_strategy_write(writer, &request->strategy, request->workload.mode);
     if (bound) {
         bp_writer_key(writer, "target");
-        bp_target_write(writer, &request->target);
+        target_write(writer, &request->target);
     }
     bp_writer_key(writer, "workload");
     bp_workload_write(writer, &request->workload);
@@ -169,12 +169,12 @@ static void write_distribution(struct bp_writer *writer, const struct bp_request
 
 static void write_target(struct bp_writer *writer, const struct bp_request *request)
 {
-    bp_target_write(writer, &request->target);
+    target_write(writer, &request->target);
 }
 
 static void write_deployment(struct bp_writer *writer, const struct bp_request *request)
 {
-    bp_deployment_write(writer, &request->deployment);
+    deployment_write(writer, &request->deployment);
 }
 
 static void write_binding(struct bp_writer *writer, const struct bp_request *request)

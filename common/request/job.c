@@ -11,10 +11,11 @@ const char *const bp_kernel_names[] = {"tiled", "unfused", NULL};
 const char *const bp_loss_names[] = {"fp32_copy", "in_place", NULL};
 const char *const bp_window_kv_names[] = {"capped", "full", NULL};
 
-const char *const bp_whole_job_keys[] = {
+/* The keys that a fit request has beside a plan request's, by the object they stand in. */
+static const char *const fit_keys[] = {
     "memory_bytes", "reserve_bytes", "utilization_permille", "world_size", "devices_per_node", "conventions", NULL};
-const char *const bp_whole_job_strategy_keys[] = {"optimizer", "vocab_multiple", NULL};
-const char *const bp_whole_job_workload_keys[] = {"kv_block", "prefill_chunk", "imbalance_permille", NULL};
+static const char *const fit_strategy_keys[] = {"optimizer", "vocab_multiple", NULL};
+static const char *const fit_workload_keys[] = {"kv_block", "prefill_chunk", "imbalance_permille", NULL};
 
 /* A plan's keys that a fit has not. */
 static const char *const bindings[] = {"target", "deployment", NULL};
@@ -93,8 +94,8 @@ static json_t *plan_request(const json_t *body)
     static const struct {
         const char *key;
         const char *const *job_keys;
-    } objects[] = {{"strategy", bp_whole_job_strategy_keys}, {"workload", bp_whole_job_workload_keys}};
-    json_t *request = without(body, bp_whole_job_keys);
+    } objects[] = {{"strategy", fit_strategy_keys}, {"workload", fit_workload_keys}};
+    json_t *request = without(body, fit_keys);
     for (const char *const *key = bindings; request && *key; key++)
         json_object_del(request, *key); /* refused below, whatever they say */
     for (size_t i = 0; request && i < sizeof objects / sizeof *objects; i++) {

@@ -64,9 +64,6 @@ bp_u128 bp_whole_job_devices(const struct bp_whole_job *job);
 /* The job of a stored plan's request: defaults for all the rest; the memory is its deployment's, where it has one. */
 void bp_whole_job_of(const struct bp_request *request, struct bp_whole_job *ret);
 
-/* The keys that a fit request has beside a plan request's, by the object they stand in, NULL-terminated. */
-extern const char *const bp_whole_job_keys[], *const bp_whole_job_strategy_keys[], *const bp_whole_job_workload_keys[];
-
 /* Reads the body of POST /v1/fit: every problem is added with its pointer; `*ret` is meaningful only when none was.
  * -1 only when memory ran out. */
 int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,

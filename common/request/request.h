@@ -114,8 +114,6 @@ void bp_request_run_layers(const struct bp_request *request, uint64_t run, uint6
 /* Canonical forms. The request's has the keys deployment, model, strategy, target, workload. */
 void bp_workload_write(struct bp_writer *writer, const struct bp_workload *workload);
 void bp_strategy_write(struct bp_writer *writer, const struct bp_strategy *strategy, enum bp_mode mode);
-void bp_target_write(struct bp_writer *writer, const struct bp_target *target);
-void bp_deployment_write(struct bp_writer *writer, const struct bp_deployment *deployment);
 void bp_request_write(struct bp_writer *writer, const struct bp_request *request);
 
 /* Readers of the same objects, as found in a request or a snapshot: types, ranges, unknown keys, defaults; not what

@@ -29,7 +29,7 @@ static bp_u128 cached_tokens(struct bp_capacity_run *run, const struct bp_kind *
     return capped < whole ? capped : whole;
 }
 
-bp_u128 bp_capacity_kv_of_a_sequence(struct bp_capacity_run *run, const struct bp_capacity_kind *kind)
+static bp_u128 kv_of_a_sequence(struct bp_capacity_run *run, const struct bp_capacity_kind *kind)
 {
     return BP_PROD(&run->calc, bp_capacity_kv_elements(run, kind), cached_tokens(run, kind->s.kind),
                    bp_dtype_bytes(run->request->workload.kv_cache_dtype));
@@ -80,7 +80,7 @@ void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, co
     bp_u128 kv = 0, widest = 0, e = activation_bytes(run);
     for (uint32_t i = 0; i < run->n_kinds; i++) {
         bp_u128 width = counts->of[i] ? widest_of_a_token(run, &run->kinds[i]) : 0;
-        kv = bp_add(calc, kv, bp_mul(calc, counts->of[i], bp_capacity_kv_of_a_sequence(run, &run->kinds[i])));
+        kv = bp_add(calc, kv, bp_mul(calc, counts->of[i], kv_of_a_sequence(run, &run->kinds[i])));
         widest = width > widest ? width : widest;
     }
     bool last = stage == run->p - 1;

@@ -78,9 +78,6 @@ uint32_t bp_capacity_kind_of(const struct bp_capacity_run *run, uint64_t layer);
 
 /* ---- Model state (capacity_state.c) ---- */
 
-/* Adds `times` of one to another. */
-void bp_held_add(struct bp_capacity_run *run, struct bp_held *to, const struct bp_held *held, bp_u128 times);
-
 /* Finds the tensors of a kind's block (capacity_tensors.c). */
 void bp_capacity_find_tensors(struct bp_capacity_run *run, const struct bp_capacity_kind *kind,
                               struct bp_block_facts *facts);
@@ -104,9 +101,6 @@ void bp_capacity_training_stage(struct bp_capacity_run *run, uint64_t stage, con
                                 struct bp_capacity_stage *ret);
 void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
                                  struct bp_capacity_stage *ret);
-
-/* Bytes of the KV cache of one block of a kind, for one sequence of c tokens in whole pages. */
-bp_u128 bp_capacity_kv_of_a_sequence(struct bp_capacity_run *run, const struct bp_capacity_kind *kind);
 
 /* Elements of the cache a token and a block of this kind on one rank. */
 bp_u128 bp_capacity_kv_elements(struct bp_capacity_run *run, const struct bp_capacity_kind *kind);

@@ -1,7 +1,8 @@
 /* Parameters, gradients and optimizer state of the tensors a stage holds, row by row. */
 #include "common/view/capacity_run.h"
 
-void bp_held_add(struct bp_capacity_run *run, struct bp_held *to, const struct bp_held *held, bp_u128 times)
+/* Adds `times` of one to another. */
+static void held_add(struct bp_capacity_run *run, struct bp_held *to, const struct bp_held *held, bp_u128 times)
 {
     struct bp_calc *calc = &run->calc;
     to->whole = bp_add(calc, to->whole, bp_mul(calc, times, held->whole));
@@ -143,11 +144,11 @@ struct bp_held bp_capacity_stage_state(struct bp_capacity_run *run, uint64_t sta
 {
     struct bp_held blocks = {0}, all;
     for (uint32_t i = 0; i < run->n_kinds; i++)
-        bp_held_add(run, &blocks, &run->kinds[i].held, counts->of[i]);
+        held_add(run, &blocks, &run->kinds[i].held, counts->of[i]);
     all = *ret_blocks_only = blocks;
     if (stage == 0)
-        bp_held_add(run, &all, &run->embedding, 1);
+        held_add(run, &all, &run->embedding, 1);
     if (stage == run->p - 1)
-        bp_held_add(run, &all, &run->head, 1);
+        held_add(run, &all, &run->head, 1);
     return all;
 }

@@ -3,7 +3,7 @@
 
 #include "daemon/service/chore.h"
 
-void bp_errand_free(struct bp_errand *errand)
+static void errand_free(struct bp_errand *errand)
 {
     bp_buf_release(&errand->record);
     bp_buf_release(&errand->body);
@@ -23,12 +23,12 @@ void bp_errand_finish(struct bp_errand *errand, struct bp_answer *answer)
         bp_service_wake(waiter, answer);
     else
         bp_answer_unref(answer);
-    bp_errand_free(errand);
+    errand_free(errand);
 }
 
 static void discard(struct bp_job *job)
 {
-    bp_errand_free((struct bp_errand *)(void *)job);
+    errand_free((struct bp_errand *)(void *)job);
 }
 
 static void run_errand(struct bp_job *job, struct bp_worker *worker)
@@ -39,7 +39,7 @@ static void run_errand(struct bp_job *job, struct bp_worker *worker)
         /* Who cancelled it may not be done with it yet. */
         pthread_mutex_lock(&errand->service->claims.lock);
         pthread_mutex_unlock(&errand->service->claims.lock);
-        bp_errand_free(errand);
+        errand_free(errand);
         return;
     }
     struct bp_answer *answer = errand->run(errand);
@@ -69,7 +69,7 @@ struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_er
     if (bp_job_queue_push(&service->queue, &copy->job, false, &err) == 0)
         return NULL;
     waiter->errand = NULL;
-    bp_errand_free(copy);
+    errand_free(copy);
     if (err.code != BP_E_queue_full)
         return bp_problem_of(&err, NULL);
     bp_metrics_count(service->metrics, BP_COUNTER_QUEUE_FULL);
@@ -91,6 +91,6 @@ bool bp_errand_leave(struct bp_service *service, struct bp_waiter *waiter)
     }
     pthread_mutex_unlock(&service->claims.lock);
     if (to_free)
-        bp_errand_free(to_free);
+        errand_free(to_free);
     return errand != NULL;
 }

@@ -114,9 +114,6 @@ int bp_plan_enqueue(struct bp_claim *claim, struct bp_err *err);
  * 202 to the waiters that want no more and hands it to the workers. */
 void bp_plan_accept(struct bp_claim *claim, const struct bp_digest *supersedes);
 
-/* The claim falls, and every waiter is told `err`. Frees it. */
-void bp_plan_give_up(struct bp_claim *claim, const struct bp_err *err);
-
 /* The answer to who is content with acceptance. */
 struct bp_answer *bp_plan_accepted(const struct bp_claim_view *view, const char *model_extra);
 
@@ -177,7 +174,6 @@ struct bp_answer *bp_errand_start(struct bp_service *service, const struct bp_er
 void bp_errand_finish(struct bp_errand *errand, struct bp_answer *answer);
 
 bool bp_errand_leave(struct bp_service *service, struct bp_waiter *waiter);
-void bp_errand_free(struct bp_errand *errand);
 
 /* ---- replay.c ---- */
 

@@ -68,7 +68,8 @@ static void end(struct bp_claim *claim)
         count_attempt(next);
 }
 
-void bp_plan_give_up(struct bp_claim *claim, const struct bp_err *err)
+/* The claim falls, and every waiter is told `err`. Frees it. */
+static void give_up(struct bp_claim *claim, const struct bp_err *err)
 {
     for (struct bp_waiter *waiter = bp_claims_fall(&claim->service->claims, claim), *next; waiter; waiter = next) {
         next = waiter->next;
@@ -309,7 +310,7 @@ static void plan_stored(struct bp_store_unit *unit, const struct bp_err *err)
     bp_job_move(&claim->job, err ? BP_JOB_FAILED : BP_JOB_DONE);
     if (err) {
         bp_service_log_err(&claim->job, "a plan could not be stored", err);
-        bp_plan_give_up(claim, err);
+        give_up(claim, err);
         return;
     }
     bp_audit_log(unit->audit, unit->n_audit);
@@ -379,7 +380,7 @@ static void failure_stored(struct bp_store_unit *unit, const struct bp_err *err)
 {
     struct bp_claim *claim = unit->data;
     static const struct bp_err failed = {.code = BP_E_out_of_memory, .message = "the plan could not be derived"};
-    bp_plan_give_up(claim, err ? err : &failed);
+    give_up(claim, err ? err : &failed);
 }
 
 static void fail(struct bp_claim *claim, const struct bp_err *err)
@@ -394,7 +395,7 @@ static void fail(struct bp_claim *claim, const struct bp_err *err)
     if (!waited_for) {
         bp_claims_discard(&claim->service->claims, claim);
     } else {
-        bp_plan_give_up(claim, err);
+        give_up(claim, err);
     }
 }
 
@@ -406,13 +407,13 @@ static void attempt_stored(struct bp_store_unit *unit, const struct bp_err *err)
     struct bp_claim *claim = unit->data;
     if (err) {
         bp_service_log_err(&claim->job, "an attempt could not be counted", err);
-        bp_plan_give_up(claim, err);
+        give_up(claim, err);
         return;
     }
     claim->attempt_counted = true;
     struct bp_err stopping = {0};
     if (bp_job_queue_push_first(&claim->service->queue, &claim->job, &stopping))
-        bp_plan_give_up(claim, &stopping); /* the job is on disk */
+        give_up(claim, &stopping); /* the job is on disk */
 }
 
 /* An attempt is counted before it begins, so that a plan that kills the daemon is not tried for ever. */
@@ -478,7 +479,7 @@ static void job_accepted(struct bp_store_unit *unit, const struct bp_err *err)
     struct bp_claim *claim = unit->data;
     if (err) {
         bp_service_log_err(&claim->job, "a job could not be accepted", err);
-        bp_plan_give_up(claim, err);
+        give_up(claim, err);
         return;
     }
     bp_audit_log(unit->audit, unit->n_audit);
@@ -489,7 +490,7 @@ static void job_accepted(struct bp_store_unit *unit, const struct bp_err *err)
     }
     struct bp_err stopping = {0};
     if (bp_job_queue_push(&claim->service->queue, &claim->job, true, &stopping))
-        bp_plan_give_up(claim, &stopping); /* the job is on disk */
+        give_up(claim, &stopping); /* the job is on disk */
 }
 
 static int write_passes(struct bp_claim *claim, struct bp_err *err)
@@ -516,7 +517,7 @@ void bp_plan_accept(struct bp_claim *claim, const struct bp_digest *supersedes)
     claim->job.lane = BP_LANE_PLANS;
     claim->job.run = run_plan;
     if (write_passes(claim, &err)) {
-        bp_plan_give_up(claim, &err);
+        give_up(claim, &err);
         return;
     }
     claim->accept = (struct bp_store_job){
