@@ -149,6 +149,8 @@ enum bp_exit bp_request_of_files(const struct bp_invocation *invocation, enum bp
         return bp_complain(BP_EXIT_USAGE, "--from is megatron or calculon, not %s", name);
     if (program && invocation->n_arguments != program->n_files)
         return bp_complain(BP_EXIT_USAGE, "usage: blueprint %s --from %s %s", command, name, program->files);
+    if (program && form == BP_PEER_FIT && !bp_invocation_option(invocation, "memory-bytes"))
+        return bp_complain(BP_EXIT_USAGE, "%s --from needs --memory-bytes, the memory of one device", command);
     if (program)
         return import_files(invocation, program, form, ret, ret_name);
     if (invocation->n_arguments > 1)
