@@ -95,17 +95,67 @@ static const struct bp_table_column pin_columns[] = {
     {"pinned", "pinned_at", false, NULL},
 };
 
-enum bp_exit bp_print_pins(struct bp_buf *out, const json_t *answer)
+static void print_more(struct bp_buf *out, const json_t *answer)
 {
-    const json_t *pins = json_object_get(answer, "pins"), *next = json_object_get(answer, "next");
-    if (json_array_size(pins) == 0)
-        bp_buf_addstr(out, "no pins\n");
-    BP_PRINT_TABLE(out, pins, pin_columns);
+    const json_t *next = json_object_get(answer, "next");
     if (json_is_string(next)) {
         bp_buf_addstr(out, "more: --cursor ");
         bp_text_add_value(out, next);
         bp_buf_addch(out, '\n');
     }
+}
+
+enum bp_exit bp_print_pins(struct bp_buf *out, const json_t *answer)
+{
+    const json_t *pins = json_object_get(answer, "pins");
+    if (json_array_size(pins) == 0)
+        bp_buf_addstr(out, "no pins\n");
+    BP_PRINT_TABLE(out, pins, pin_columns);
+    print_more(out, answer);
+    return BP_EXIT_YES;
+}
+
+/* ---- jobs ---- */
+
+static void cell_request(struct bp_buf *out, const struct bp_table_row *row, const char *key)
+{
+    const json_t *request = json_object_get(row->value, key);
+    const json_t *age = json_object_get(request, "older_than_seconds");
+    if (age) {
+        bp_buf_addstr(out, "older than ");
+        bp_text_add_value(out, age);
+        bp_buf_addstr(out, json_is_true(json_object_get(request, "dry_run")) ? " s, dry run" : " s");
+    } else {
+        const char *since = bp_json_text(request, "since");
+        bp_buf_addstr(out, *since ? "since " : "-");
+        bp_text_add(out, since);
+    }
+}
+
+static void cell_why(struct bp_buf *out, const struct bp_table_row *row, const char *key)
+{
+    const char *why = bp_json_text(json_object_get(row->value, key), "message");
+    bp_text_add(out, *why ? why : "-");
+}
+
+static const struct bp_table_column job_columns[] = {
+    {"job", "id", false, NULL},
+    {"kind", "kind", false, NULL},
+    {"of plans", "request", false, cell_request},
+    {"accepted", "created_at", false, NULL},
+    {"state", "state", false, NULL},
+    {"done", "done", true, NULL},
+    {"plans", "plans", true, NULL},
+    {"because", "problem", false, cell_why},
+};
+
+enum bp_exit bp_print_jobs(struct bp_buf *out, const json_t *answer)
+{
+    const json_t *jobs = json_object_get(answer, "jobs");
+    if (json_array_size(jobs) == 0)
+        bp_buf_addstr(out, "no jobs\n");
+    BP_PRINT_TABLE(out, jobs, job_columns);
+    print_more(out, answer);
     return BP_EXIT_YES;
 }
 
@@ -190,6 +240,7 @@ enum bp_exit bp_print_collection(struct bp_buf *out, const json_t *answer)
     bp_print_field(out, "collection", json_object_get(answer, "id"));
     bp_print_field(out, "state", json_object_get(answer, "state"));
     bp_print_field(out, "before", json_object_get(answer, "before"));
+    bp_print_field(out, "because", json_object_get(json_object_get(answer, "problem"), "message"));
     bp_print_field(out, "older plans", json_object_get(answer, "plans"));
     bp_buf_addstr(out, json_is_true(json_object_get(answer, "dry_run")) ? "\nwould go\n" : "\nremoved\n");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -349,6 +400,7 @@ enum bp_exit bp_print_history(struct bp_buf *out, const json_t *answer)
     const json_t *divergences = json_object_get(answer, "divergences"), *groups = json_object_get(answer, "groups");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         bp_print_field(out, keys[i][0], json_object_get(answer, keys[i][1]));
+    bp_print_field(out, "because", json_object_get(json_object_get(answer, "problem"), "message"));
     if (json_array_size(groups))
         bp_buf_addch(out, '\n');
     BP_PRINT_TABLE(out, groups, group_columns);

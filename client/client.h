@@ -80,6 +80,7 @@ enum bp_exit bp_print_capacity(struct bp_buf *out, const json_t *answer); /* in 
 enum bp_exit bp_print_model_explained(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_backup(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_pins(struct bp_buf *out, const json_t *answer);
+enum bp_exit bp_print_jobs(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_collection(struct bp_buf *out, const json_t *answer);
 enum bp_exit bp_print_history(struct bp_buf *out, const json_t *answer);
 

@@ -97,6 +97,15 @@ struct bp_answer *bp_route_pin_list(struct bp_call *call)
     return refusal ? refusal : bp_page_link(bp_service_pin_list(call->service, limit, cursor, next), call, next);
 }
 
+struct bp_answer *bp_route_job_list(struct bp_call *call)
+{
+    size_t limit;
+    const char *cursor;
+    char next[BP_STORE_CURSOR_TEXT] = "";
+    struct bp_answer *refusal = read_page(call, &limit, &cursor);
+    return refusal ? refusal : bp_page_link(bp_service_job_list(call->service, limit, cursor, next), call, next);
+}
+
 struct bp_answer *bp_route_divergences(struct bp_call *call)
 {
     size_t limit;

@@ -1,6 +1,5 @@
 #include "daemon/service/chore.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +19,7 @@ void bp_chore_free(struct bp_chore *chore)
 {
     bp_buf_release(&chore->request_text);
     bp_buf_release(&chore->passes_text);
+    bp_buf_release(&chore->problem);
     bp_arena_release(&chore->arena);
     free(chore);
 }
@@ -181,9 +181,16 @@ static void chore_ended(struct bp_store_unit *unit, const struct bp_err *err)
     leave(chore);
 }
 
-static void end_chore(struct bp_chore *chore, enum bp_store_job_state state)
+/* `why` NULL: it is done; else it failed. */
+static void end_chore(struct bp_chore *chore, const struct bp_err *why)
 {
-    chore->change = (struct bp_store_job_change){.id = chore->id, .state = state, .at = bp_now_us()};
+    struct bp_writer writer = {.out = &chore->problem, .any_order = true};
+    chore->change = (struct bp_store_job_change){
+        .id = chore->id, .state = why ? BP_STORE_JOB_FAILED : BP_STORE_JOB_DONE, .at = bp_now_us()};
+    if (why)
+        bp_plan_diagnostic_write(&writer, why);
+    if (why && bp_writer_finish(&writer, NULL) == 0)
+        chore->change.problem = (struct bp_store_text){chore->problem.data, chore->problem.len};
     chore->unit = (struct bp_store_unit){.change = &chore->change, .done = chore_ended, .data = chore};
     bp_store_submit(chore->service->store, &chore->unit);
 }
@@ -194,7 +201,7 @@ static void slice_committed(struct bp_store_unit *unit, const struct bp_err *err
     struct bp_chore *chore = unit->data;
     if (err && err->code == BP_E_internal) {
         log_chore(BP_LOG_ERROR, "a job breaks a rule of the store", chore, err);
-        end_chore(chore, BP_STORE_JOB_FAILED);
+        end_chore(chore, err);
         return;
     }
     if (err) {
@@ -213,7 +220,7 @@ static void slice_committed(struct bp_store_unit *unit, const struct bp_err *err
     bp_arena_release(&chore->arena);
     chore->committed_at = bp_clock_ns();
     if (chore->ended)
-        end_chore(chore, BP_STORE_JOB_DONE);
+        end_chore(chore, NULL);
     else
         push(chore);
 }
@@ -287,40 +294,6 @@ static void fill_acceptance(struct bp_chore *chore)
     chore->unit = (struct bp_store_unit){.accept = &chore->accept};
 }
 
-static int write_chore(struct bp_service *service, const struct bp_chore_kind *kind, const struct bp_store_job *job,
-                       struct bp_arena *arena, struct bp_writer *writer, struct bp_err *err);
-
-static struct bp_answer *answer_of(struct bp_service *service, const struct bp_chore_kind *kind,
-                                   const struct bp_store_job *job, int status)
-{
-    struct bp_arena arena = {0};
-    struct bp_err err = {0};
-    struct bp_buf body = {0};
-    struct bp_writer writer = {.out = &body, .any_order = true};
-    write_chore(service, kind, job, &arena, &writer, &err);
-    struct bp_answer *answer = bp_service_written(&writer, status, &err);
-    if (status == 202 && answer->status == 202) {
-        char id[BP_DIGEST_TEXT];
-        bp_digest_format(&job->id, id);
-        snprintf(answer->location, sizeof answer->location, "/v1/admin/%s/%s", kind->name, id);
-    }
-    bp_arena_release(&arena);
-    return answer;
-}
-
-static struct bp_answer *answer_by_id(struct bp_service *service, const struct bp_chore_kind *kind,
-                                      const struct bp_digest *id, int status)
-{
-    struct bp_arena arena = {0};
-    struct bp_store_job job;
-    struct bp_err err = {0};
-    struct bp_answer *answer = bp_store_job_read(service->store, id, &arena, &job, &err)
-                                   ? bp_problem_of(&err, NULL)
-                                   : answer_of(service, kind, &job, status);
-    bp_arena_release(&arena);
-    return answer;
-}
-
 /* On the writer. */
 static void chore_accepted(struct bp_store_unit *unit, const struct bp_err *err)
 {
@@ -332,7 +305,7 @@ static void chore_accepted(struct bp_store_unit *unit, const struct bp_err *err)
         bp_errand_finish(errand, bp_problem_of(err, NULL));
         return;
     }
-    struct bp_answer *answer = answer_by_id(chore->service, chore->kind, &chore->id, 202);
+    struct bp_answer *answer = bp_chore_answer(chore->service, chore->kind, &chore->id, 202);
     errand->chore = NULL; /* it is on its own now */
     pthread_mutex_lock(&chore->service->claims.lock);
     chore->on_disk = true;
@@ -375,7 +348,7 @@ struct bp_answer *bp_chore_create(struct bp_service *service, const struct bp_ch
     else if (look_for(service, chore, &same, &found) >= CHORES_MAX && !found)
         answer = bp_problem_say(BP_E_queue_full, "", "%d long jobs are under way already", CHORES_MAX);
     else if (found)
-        answer = answer_by_id(service, kind, &same, 202);
+        answer = bp_chore_answer(service, kind, &same, 202);
     bp_problems_release(&problems);
     if (answer) {
         if (chore)
@@ -387,7 +360,7 @@ struct bp_answer *bp_chore_create(struct bp_service *service, const struct bp_ch
 
 /* ---- Taking up ---- */
 
-static const struct bp_chore_kind *kind_of(const char *name)
+const struct bp_chore_kind *bp_chore_kind_of(const char *name)
 {
     for (size_t i = 0; i < BP_CHORE_KIND_N; i++)
         if (strcmp(kinds[i]->name, name) == 0)
@@ -395,8 +368,8 @@ static const struct bp_chore_kind *kind_of(const char *name)
     return NULL;
 }
 
-static struct bp_chore *chore_of_job(struct bp_service *service, const struct bp_chore_kind *kind,
-                                     const struct bp_store_job *job, struct bp_err *err)
+struct bp_chore *bp_chore_of_job(struct bp_service *service, const struct bp_chore_kind *kind,
+                                 const struct bp_store_job *job, struct bp_err *err)
 {
     struct bp_json_position position;
     struct bp_problems problems = {0};
@@ -449,11 +422,11 @@ int bp_chore_take_up(struct bp_service *service, const struct bp_store_job *job,
                      uint64_t *ret_taken, struct bp_err *err)
 {
     struct bp_err wrong = {0};
-    const struct bp_chore_kind *kind = kind_of(job->kind);
+    const struct bp_chore_kind *kind = bp_chore_kind_of(job->kind);
     *ret_known = kind != NULL;
     if (!kind || is_in_hand(service, &job->id))
         return 0;
-    struct bp_chore *chore = chore_of_job(service, kind, job, &wrong);
+    struct bp_chore *chore = bp_chore_of_job(service, kind, job, &wrong);
     if (!chore) {
         *ret_known = wrong.code == BP_E_out_of_memory; /* else it is given up like one of no kind */
         return *ret_known ? bp_fail(err, wrong.code, "", "%s", wrong.message) : 0;
@@ -462,9 +435,9 @@ int bp_chore_take_up(struct bp_service *service, const struct bp_store_job *job,
         job->passes.n == chore->passes_text.len && memcmp(job->passes.at, chore->passes_text.data, job->passes.n) == 0;
     enlist(chore);
     if (job->attempts >= attempts_max) {
-        log_chore(BP_LOG_WARNING, "a job is given up", chore,
-                  &(struct bp_err){.message = "it was begun twice and came no further"});
-        end_chore(chore, BP_STORE_JOB_FAILED);
+        const struct bp_err why = {.code = BP_E_internal, .message = "it was begun twice and came no further"};
+        log_chore(BP_LOG_WARNING, "a job is given up", chore, &why);
+        end_chore(chore, &why);
         return 0;
     }
     ++*ret_taken;
@@ -478,67 +451,4 @@ int bp_chore_take_up(struct bp_service *service, const struct bp_store_job *job,
     }
     bp_store_submit(service->store, &chore->unit);
     return 0;
-}
-
-/* ---- Reading ---- */
-
-static void write_time(struct bp_writer *writer, const char *key, int64_t microseconds)
-{
-    char text[BP_TIME_TEXT];
-    bp_time_format(microseconds, text);
-    bp_writer_key(writer, key);
-    bp_writer_string(writer, text);
-}
-
-static int write_chore(struct bp_service *service, const struct bp_chore_kind *kind, const struct bp_store_job *job,
-                       struct bp_arena *arena, struct bp_writer *writer, struct bp_err *err)
-{
-    struct bp_store_tally_page tallies;
-    struct bp_chore *chore = chore_of_job(service, kind, job, err);
-    if (!chore || bp_store_tallies(service->store, job->seq, arena, &tallies, err) < 0) {
-        if (chore)
-            bp_chore_free(chore);
-        return -1;
-    }
-    bp_writer_object(writer);
-    bp_writer_key(writer, "id");
-    bp_writer_digest(writer, &job->id);
-    bp_writer_key(writer, "state");
-    bp_writer_string(writer, bp_store_job_state_names[job->state]);
-    write_time(writer, "created_at", job->created_at);
-    write_time(writer, "updated_at", job->updated_at);
-    if (job->has_superseded_by) {
-        bp_writer_key(writer, "superseded_by");
-        bp_writer_digest(writer, &job->superseded_by);
-    }
-    int result = kind->view(service, chore, job, &tallies, arena, writer, err);
-    bp_writer_end(writer);
-    bp_chore_free(chore);
-    return result;
-}
-
-bool bp_chore_find(struct bp_service *service, const struct bp_chore_kind *kind, const char *text,
-                   struct bp_arena *arena, struct bp_store_job *ret, struct bp_answer **ret_refusal)
-{
-    struct bp_digest id;
-    struct bp_err err = {0};
-    if (!bp_service_find(service, BP_STORE_JOBS, text, &id, ret_refusal))
-        return false;
-    if (bp_store_job_read(service->store, &id, arena, ret, &err) == 0 && strcmp(ret->kind, kind->name) != 0)
-        bp_fail(&err, BP_E_not_found, "", "that is a job of another kind");
-    if (err.code == BP_OK)
-        return true;
-    *ret_refusal = bp_problem_of(&err, NULL);
-    return false;
-}
-
-struct bp_answer *bp_chore_get(struct bp_service *service, const struct bp_chore_kind *kind, const char *text)
-{
-    struct bp_arena arena = {0};
-    struct bp_store_job job;
-    struct bp_answer *answer;
-    if (bp_chore_find(service, kind, text, &arena, &job, &answer))
-        answer = answer_of(service, kind, &job, 200);
-    bp_arena_release(&arena);
-    return answer;
 }

@@ -16,8 +16,9 @@ enum { BP_CHORE_TALLIES_MAX = 8, BP_CHORE_DIVERGENCES_MAX = 32, BP_CHORE_KIND_N 
 struct bp_chore;
 
 struct bp_chore_kind {
-    const char *name; /* the job's kind */
-    bool of_passes;   /* what it does depends on the revisions of the passes */
+    const char *name;     /* the job's kind */
+    const char *progress; /* the tally that comes near that of "plans" */
+    bool of_passes;       /* what it does depends on the revisions of the passes */
     /* Reads the request; adds every problem. */
     void (*read)(struct bp_chore *chore, const json_t *request, struct bp_problems *problems);
     void (*write)(const struct bp_chore *chore, struct bp_writer *writer); /* the request in canonical form */
@@ -38,7 +39,7 @@ struct bp_chore {
     const struct bp_chore_kind *kind;
     struct bp_digest id;
     int64_t created_at;
-    struct bp_buf request_text, passes_text;
+    struct bp_buf request_text, passes_text, problem;
     struct bp_chore *next; /* under the claims' lock, with `on_disk` */
     bool on_disk;
 
@@ -73,7 +74,16 @@ uint64_t bp_tally_of(const struct bp_store_tally_page *tallies, const char *name
 struct bp_answer *bp_chore_create(struct bp_service *service, const struct bp_chore_kind *kind, const char *body,
                                   size_t n, struct bp_waiter *waiter);
 
+/* NULL: there is no such kind. */
+const struct bp_chore_kind *bp_chore_kind_of(const char *name);
+
+/* Of a job on disk, to be read or to be taken up. NULL: `err` says why not. */
+struct bp_chore *bp_chore_of_job(struct bp_service *service, const struct bp_chore_kind *kind,
+                                 const struct bp_store_job *job, struct bp_err *err);
+
 /* How a chore stands, wherever it is. */
+struct bp_answer *bp_chore_answer(struct bp_service *service, const struct bp_chore_kind *kind,
+                                  const struct bp_digest *id, int status);
 struct bp_answer *bp_chore_get(struct bp_service *service, const struct bp_chore_kind *kind, const char *id);
 
 /* The job that `text` names, of that kind; false: in `*ret_refusal` why not. */

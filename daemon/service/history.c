@@ -404,6 +404,7 @@ static int view_history(struct bp_service *service, const struct bp_chore *chore
 
 const struct bp_chore_kind bp_history_kind = {
     .name = "replays",
+    .progress = "checked",
     .of_passes = true,
     .read = read_history,
     .write = write_history,

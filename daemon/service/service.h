@@ -131,6 +131,10 @@ struct bp_answer *bp_service_history_get(struct bp_service *service, const char 
 struct bp_answer *bp_service_divergences(struct bp_service *service, const char *id, size_t limit, const char *cursor,
                                          char ret_next[BP_STORE_CURSOR_TEXT]);
 
+/* Collections and replays of the history, last accepted first. */
+struct bp_answer *bp_service_job_list(struct bp_service *service, size_t limit, const char *cursor,
+                                      char ret_next[BP_STORE_CURSOR_TEXT]);
+
 /* Forgets the backup that nobody took in time. Main thread, every now and then. */
 void bp_service_tidy_up(struct bp_service *service);
 

@@ -249,6 +249,7 @@ static struct bp_store_job job_row(struct bp_query *query)
         .passes = bp_row_text(query, 8),
         .request = bp_row_text(query, 9),
         .place = bp_store_place_read(bp_row_string(query, 10)),
+        .problem = bp_row_text(query, 11),
     };
     if (job.has_superseded_by)
         job.superseded_by = bp_row_digest(query, 7);
@@ -263,7 +264,7 @@ static int read_jobs(struct bp_query *query, struct bp_store_job_page *ret, stru
         jobs[n++] = job_row(query);
     if (bp_query_end(query, err) < 0)
         return -1;
-    *ret = (struct bp_store_job_page){jobs, n};
+    *ret = (struct bp_store_job_page){.jobs = jobs, .n = n};
     return 0;
 }
 
@@ -296,5 +297,26 @@ int bp_store_jobs_unfinished(struct bp_store *store, int64_t after, size_t limit
     bp_bind_int(&query, (int64_t)limit);
     int result = read_jobs(&query, ret, err);
     bp_store_pool_give(&store->pool, db);
+    return result;
+}
+
+int bp_store_job_list(struct bp_store *store, size_t limit, const char *cursor, struct bp_arena *arena,
+                      struct bp_store_job_page *ret, struct bp_err *err)
+{
+    int64_t before;
+    if (bp_store_cursor_read(cursor, INT64_MAX, &before, err) < 0)
+        return -1;
+    struct bp_db *db = bp_store_pool_take(&store->pool, err);
+    if (!db)
+        return -1;
+    struct bp_query query = bp_query_of(db, BP_SQL_JOB_LIST, arena);
+    bp_bind_int(&query, before);
+    bp_bind_int(&query, (int64_t)limit + 1);
+    int result = read_jobs(&query, ret, err);
+    bp_store_pool_give(&store->pool, db);
+    if (result == 0 && ret->n > limit) {
+        ret->n = limit;
+        bp_store_cursor_write(ret->jobs[limit - 1].seq, ret->next);
+    }
     return result;
 }

@@ -212,8 +212,9 @@ struct bp_store_job {
     int64_t updated_at;
     bool has_superseded_by;
     struct bp_digest superseded_by;
-    int64_t seq;                 /* order of acceptance */
-    struct bp_store_place place; /* where it has come to among the plans */
+    int64_t seq;                  /* order of acceptance */
+    struct bp_store_place place;  /* where it has come to among the plans */
+    struct bp_store_text problem; /* JSON: why it failed; absent when it did not, or nobody said */
 };
 
 /* A step of a job. To `running` counts an attempt, so commit it before the work begins. */
@@ -221,6 +222,7 @@ struct bp_store_job_change {
     struct bp_digest id;
     enum bp_store_job_state state;
     struct bp_digest superseded_by; /* with BP_STORE_JOB_SUPERSEDED */
+    struct bp_store_text problem;   /* JSON; with BP_STORE_JOB_FAILED, or absent */
     int64_t at;
 };
 
@@ -439,12 +441,17 @@ int bp_store_job_read(struct bp_store *store, const struct bp_digest *id, struct
 struct bp_store_job_page {
     const struct bp_store_job *jobs;
     size_t n;
+    char next[BP_STORE_CURSOR_TEXT]; /* of a list */
 };
 
 /* Queued and running jobs accepted after the one whose `seq` is `after` (0: all), first accepted first, at most
  * `limit`. Fewer than `limit` means these were the last. */
 int bp_store_jobs_unfinished(struct bp_store *store, int64_t after, size_t limit, struct bp_arena *arena,
                              struct bp_store_job_page *ret, struct bp_err *err);
+
+/* Jobs of other kinds than "plan", last accepted first; paging as in bp_store_plan_list. */
+int bp_store_job_list(struct bp_store *store, size_t limit, const char *cursor, struct bp_arena *arena,
+                      struct bp_store_job_page *ret, struct bp_err *err);
 
 struct bp_store_plan_name {
     struct bp_store_place place;

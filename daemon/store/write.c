@@ -274,6 +274,7 @@ static int step_job(struct bp_db *db, const struct bp_store_job_change *change, 
     else
         bp_bind_null(&query);
     bp_bind_int(&query, change->at);
+    bp_bind_text(&query, change->problem);
     int rc = bp_query_run(&query);
     if (rc != SQLITE_OK)
         return rc;

@@ -492,8 +492,51 @@ START_TEST(test_admin__a_job_that_comes_no_further_is_given_up)
     json_t *over = wait_until_over("/v1/admin/replays", text_at(job, "/id"));
     ck_assert_str_eq(text_at(over, "/state"), "failed");
     ck_assert(server_logged(&server, "a job is given up"));
+    ck_assert_str_eq(text_at(over, "/problem/message"), "it was begun twice and came no further");
     struct run shown = RUN_ADMIN("replay-all", text_at(job, "/id"));
     expect_status(&shown, 1);
+    expect_text(shown.out, "because      it was begun twice and came no further\n");
+    struct run listed = RUN_ADMIN("jobs");
+    expect_status(&listed, 0);
+    expect_text(listed.out, "it was begun twice");
+}
+END_TEST
+
+/* ---- Jobs whose ids nobody wrote down ---- */
+
+START_TEST(test_admin__jobs_are_listed_last_first_in_pages)
+{
+    static const char *const bodies[] = {"{\"older_than_seconds\":3600}", "{\"older_than_seconds\":0,\"dry_run\":true}",
+                                         "{\"since\":\"2020-01-01\"}"};
+    static const char *const targets[] = {"/v1/admin/collections", "/v1/admin/collections", "/v1/admin/replays"};
+    const char *ids[3], *cursor = "";
+    plan_of(numbered(0), 201);
+    plan_of(numbered(1), 201);
+    struct run none = RUN_ADMIN("jobs");
+    ck_assert_str_eq(none.out, "no jobs\n");
+    for (size_t i = 0; i < 3; i++)
+        ids[i] = text_at(done(targets[2 - i], bodies[2 - i]), "/id");
+    for (size_t i = 3; i-- > 0;) {
+        struct reply page = http_get("/v1/admin/jobs?limit=1%s%s", *cursor ? "&cursor=" : "", cursor);
+        ck_assert_int_eq(page.status, 200);
+        ck_assert_uint_eq(json_array_size(at(page.json, "/jobs")), 1);
+        ck_assert_str_eq(text_at(page.json, "/jobs/0/id"), ids[i]);
+        ck_assert_int_eq(http_get("/v1/admin/%s/%s", text_at(page.json, "/jobs/0/kind"), ids[i]).status, 200);
+        ck_assert_str_eq(text_at(page.json, "/jobs/0/state"), "done");
+        /* The replays looked at both plans, a dry run counted both, the collection found none that old. */
+        ck_assert_int_eq(int_at(page.json, "/jobs/0/done"), i < 2 ? 2 : 0);
+        ck_assert_int_eq(int_at(page.json, "/jobs/0/plans"), i < 2 ? 2 : 0);
+        ck_assert_int_eq(json_is_string(at(page.json, "/next")), i > 0);
+        cursor = i > 0 ? text_at(page.json, "/next") : "";
+    }
+    struct reply all = http_get("/v1/admin/jobs");
+    ck_assert_int_eq(int_at(all.json, "/jobs/0/request/older_than_seconds"), 3600);
+    ck_assert_str_eq(text_at(all.json, "/jobs/2/request/since"), "2020-01-01T00:00:00.000000Z");
+    struct reply wrong = http_get("/v1/admin/jobs?cursor=elsewhere");
+    expect_problem(&wrong, 400, "invalid_query");
+    struct run first = RUN_ADMIN("jobs", "--limit", "1");
+    expect_text(first.out, "older than 3600 s");
+    expect_text(first.out, "more: --cursor ");
 }
 END_TEST
 
@@ -515,6 +558,7 @@ Suite *suite_admin(void)
         test_admin__a_job_that_is_on_disk_goes_on_after_a_restart,
         test_admin__a_job_of_other_passes_begins_anew_under_its_own_id,
         test_admin__a_job_that_comes_no_further_is_given_up,
+        test_admin__jobs_are_listed_last_first_in_pages,
     };
     Suite *suite = suite_create("admin");
     TCase *tcase = server_admin_tcase(suite, "admin");

@@ -241,6 +241,8 @@ static void verify(void)
         json_t *job = ended_job(acknowledged);
         const bool is_done = strcmp(text_at(job, "/state"), "done") == 0;
         RIG_ASSERT(is_done || (rig.failed && strcmp(text_at(job, "/state"), "failed") == 0), "%s", json_text(job));
+        RIG_ASSERT(is_done || rig.faults->of_memory || *text_at(json_object_get(job, "problem"), "/message"),
+                   "it does not say why: %s", json_text(job));
         collected |= acknowledged->collects && !acknowledged->is_dry && is_done;
         if (is_done && acknowledged->collects)
             verify_collection(job, acknowledged->is_dry, rig.acks.n_old);
