@@ -24,7 +24,7 @@ static const struct {
     enum unit unit;
 } samples[] = {
 #define BP_GAUGE(suffix, name, help) {name, help, "gauge", ONE},
-#define BP_SAMPLED(suffix, unit, name, help) {name, help, "counter", unit},
+#define BP_SAMPLED(suffix, type, unit, name, help) {name, help, type, unit},
 #include "daemon/metrics.def"
 #undef BP_GAUGE
 #undef BP_SAMPLED
@@ -112,12 +112,15 @@ static const char *const verdicts[BP_LABEL_VERDICT_N] = {"identical", "divergent
 static const char *const caches[BP_LABEL_CACHE_N] = {"bodies", "snapshots"};
 static const char *const results[BP_LABEL_RESULT_N] = {"hit", "miss"};
 static const char *const probes[BP_LABEL_PROBE_N] = {"write", "schema", "disk", "wal", "queue"};
+static const char *const kinds[BP_LABEL_KIND_N] = {"collection", "history_replay", "backup"};
+static const char *const outcomes[BP_LABEL_OUTCOME_N] = {"done", "failed", "superseded"};
 static const char *const none[BP_LABEL_NONE_N] = {""};
 
 static const char *const *const values_of[BP_LABEL_N] = {
-    [BP_LABEL_NONE] = none,       [BP_LABEL_ROUTE] = routes,   [BP_LABEL_METHOD] = methods,
-    [BP_LABEL_STATUS] = statuses, [BP_LABEL_CODE] = codes,     [BP_LABEL_VERDICT] = verdicts,
-    [BP_LABEL_CACHE] = caches,    [BP_LABEL_RESULT] = results, [BP_LABEL_PROBE] = probes,
+    [BP_LABEL_NONE] = none,       [BP_LABEL_ROUTE] = routes,     [BP_LABEL_METHOD] = methods,
+    [BP_LABEL_STATUS] = statuses, [BP_LABEL_CODE] = codes,       [BP_LABEL_VERDICT] = verdicts,
+    [BP_LABEL_CACHE] = caches,    [BP_LABEL_RESULT] = results,   [BP_LABEL_PROBE] = probes,
+    [BP_LABEL_KIND] = kinds,      [BP_LABEL_OUTCOME] = outcomes,
 };
 
 static const char *pass_name(size_t index)
@@ -164,7 +167,12 @@ static uint64_t value_of(const atomic_uint_fast64_t *counter)
 
 void bp_metrics_count(struct bp_metrics *metrics, enum bp_counter counter)
 {
-    increment(&metrics->counters[counter], 1);
+    bp_metrics_add(metrics, counter, 1);
+}
+
+void bp_metrics_add(struct bp_metrics *metrics, enum bp_counter counter, uint64_t n)
+{
+    increment(&metrics->counters[counter], n);
 }
 
 static size_t cell_of(const struct family *family, size_t a, size_t b, size_t c)

@@ -21,7 +21,7 @@ enum bp_counter {
 
 /* What is sampled, gauges and counters. */
 #define BP_GAUGE(suffix, name, help) BP_GAUGE_##suffix,
-#define BP_SAMPLED(suffix, unit, name, help) BP_GAUGE_##suffix,
+#define BP_SAMPLED(suffix, type, unit, name, help) BP_GAUGE_##suffix,
 enum bp_gauge {
 #include "daemon/metrics.def"
     BP_GAUGE_N
@@ -91,6 +91,8 @@ enum bp_cache_result { BP_CACHE_HIT, BP_CACHE_MISS };
 enum bp_cache_kind { BP_CACHE_BODIES, BP_CACHE_SNAPSHOTS };
 enum bp_probe { BP_PROBE_WRITE, BP_PROBE_SCHEMA, BP_PROBE_DISK, BP_PROBE_WAL, BP_PROBE_QUEUE, BP_PROBE_N };
 enum bp_replay_verdict { BP_REPLAY_IDENTICAL, BP_REPLAY_DIVERGENT };
+enum bp_long_job { BP_LONG_COLLECTION, BP_LONG_HISTORY_REPLAY, BP_LONG_BACKUP };
+enum bp_long_job_outcome { BP_LONG_DONE, BP_LONG_FAILED, BP_LONG_SUPERSEDED };
 
 /* Indices on the labels ROUTE (of routes.def, then "none"), METHOD and STATUS; on CODE it is enum bp_code, on PASS 0
  * for the model stage and then the place in bp_passes, and the enums above are their own. */
@@ -101,6 +103,7 @@ size_t bp_metrics_status(int status);
 const char *bp_metrics_label(enum bp_label label, size_t index);
 
 void bp_metrics_count(struct bp_metrics *metrics, enum bp_counter counter);
+void bp_metrics_add(struct bp_metrics *metrics, enum bp_counter counter, uint64_t n);
 
 /* Counts the member of the family with these values of its labels; 0 for those it does not have. */
 void bp_metrics_count_by(struct bp_metrics *metrics, enum bp_counters family, size_t a, size_t b, size_t c);

@@ -154,7 +154,7 @@ static const struct {
 #define BP_COUNTERS(suffix, name, a, b, c, help) {name, "counter", {#a, #b, #c}, help},
 #define BP_COUNTER(suffix, name, help) {name, "counter", {"", "", ""}, help},
 #define BP_GAUGE(suffix, name, help) {name, "gauge", {"", "", ""}, help},
-#define BP_SAMPLED(suffix, unit, name, help) {name, "counter", {"", "", ""}, help},
+#define BP_SAMPLED(suffix, type, unit, name, help) {name, type, {"", "", ""}, help},
 #define BP_HISTOGRAM(suffix, name, label, buckets, help) {name, "histogram", {#label, "", ""}, help},
 #include "daemon/metrics.def"
 };

@@ -154,13 +154,26 @@ static int make(struct bp_service *service, struct bp_err *err)
     return result;
 }
 
+static void note_last(struct bp_backup *backup)
+{
+    pthread_mutex_lock(&backup->lock);
+    backup->last.at = (uint64_t)bp_now_us() * 1000;
+    backup->last.took = bp_clock_ns() - backup->began_at;
+    backup->last.bytes = backup->bytes;
+    pthread_mutex_unlock(&backup->lock);
+}
+
 static void *backup_main(void *data)
 {
     struct bp_service *service = data;
     struct bp_err err = {0};
     pthread_setname_np(pthread_self(), "bp-backup");
     setpriority(PRIO_PROCESS, 0, NICER); /* of this thread alone */
-    if (make(service, &err) == 0) {
+    const int result = make(service, &err);
+    bp_metrics_count_by(service->metrics, BP_COUNTERS_LONG_JOBS_ENDED, BP_LONG_BACKUP,
+                        result == 0 ? BP_LONG_DONE : BP_LONG_FAILED, 0);
+    if (result == 0) {
+        note_last(&service->backup);
         bp_log(BP_LOG_INFO, "a backup is ready", BP_LOG_FIELDS(BP_LOG_UINT("bytes", service->backup.bytes)));
         move(&service->backup, BP_BACKUP_READY);
         return NULL;
@@ -216,6 +229,18 @@ void bp_service_tidy_up(struct bp_service *service)
     pthread_mutex_lock(&backup->lock);
     if (backup->state != BP_BACKUP_NONE && !is_under_way(backup) && bp_clock_ns() > backup->ended_at + keep_ns)
         forget(backup);
+    pthread_mutex_unlock(&backup->lock);
+}
+
+void bp_backup_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N])
+{
+    struct bp_backup *backup = &service->backup;
+    pthread_mutex_lock(&backup->lock);
+    const bool was_ready = backup->last.at != 0;
+    gauges[BP_GAUGE_LONG_JOBS] += is_under_way(backup);
+    gauges[BP_GAUGE_BACKUP_AT] = was_ready ? backup->last.at : BP_UNKNOWN;
+    gauges[BP_GAUGE_BACKUP_TOOK] = was_ready ? backup->last.took : BP_UNKNOWN;
+    gauges[BP_GAUGE_BACKUP_BYTES] = was_ready ? backup->last.bytes : BP_UNKNOWN;
     pthread_mutex_unlock(&backup->lock);
 }
 
@@ -279,6 +304,7 @@ static int begin(struct bp_service *service, struct bp_err *err)
     forget(backup);
     backup->err = (struct bp_err){0};
     backup->created_at = bp_now_us();
+    backup->began_at = bp_clock_ns();
     atomic_store(&backup->copy.pages, 0);
     atomic_store(&backup->copy.all_pages, 0);
     if (bp_service_name(service, "backup", backup->created_at, &backup->id, err) < 0)

@@ -131,6 +131,16 @@ static size_t look_for(struct bp_service *service, const struct bp_chore *same, 
     return n;
 }
 
+size_t bp_chores_count(struct bp_service *service)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&service->claims.lock);
+    for (const struct bp_chore *chore = service->chores; chore; chore = chore->next)
+        n++;
+    pthread_mutex_unlock(&service->claims.lock);
+    return n;
+}
+
 static bool is_in_hand(struct bp_service *service, const struct bp_digest *id)
 {
     bool found = false;
@@ -169,6 +179,11 @@ static void push(struct bp_chore *chore)
         leave_on_disk(chore, &stopping);
 }
 
+static void count_end(const struct bp_chore *chore, enum bp_long_job_outcome outcome)
+{
+    bp_metrics_count_by(chore->service->metrics, BP_COUNTERS_LONG_JOBS_ENDED, chore->kind->metric, outcome, 0);
+}
+
 /* On the writer. */
 static void chore_ended(struct bp_store_unit *unit, const struct bp_err *err)
 {
@@ -177,7 +192,9 @@ static void chore_ended(struct bp_store_unit *unit, const struct bp_err *err)
         leave_on_disk(chore, err);
         return;
     }
-    log_chore(BP_LOG_INFO, chore->change.state == BP_STORE_JOB_DONE ? "a job is done" : "a job failed", chore, NULL);
+    const bool is_done = chore->change.state == BP_STORE_JOB_DONE;
+    log_chore(BP_LOG_INFO, is_done ? "a job is done" : "a job failed", chore, NULL);
+    count_end(chore, is_done ? BP_LONG_DONE : BP_LONG_FAILED);
     leave(chore);
 }
 
@@ -211,6 +228,7 @@ static void slice_committed(struct bp_store_unit *unit, const struct bp_err *err
     if (chore->collects) {
         chore->place = chore->collection.place;
         chore->ended = chore->collection.ended;
+        bp_metrics_add(chore->service->metrics, BP_COUNTER_PLANS_COLLECTED, chore->collection.plans);
         if (chore->collection.plans) {
             bp_cache_forget(&chore->service->bodies);
             bp_cache_forget(&chore->service->snapshots);
@@ -398,6 +416,7 @@ static void superseded(struct bp_store_unit *unit, const struct bp_err *err)
         leave_on_disk(chore, err);
         return;
     }
+    count_end(chore, BP_LONG_SUPERSEDED);
     chore->unit = (struct bp_store_unit){0};
     count_attempt(chore, attempt_counted, chore);
 }

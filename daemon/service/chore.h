@@ -16,7 +16,8 @@ enum { BP_CHORE_TALLIES_MAX = 8, BP_CHORE_DIVERGENCES_MAX = 32, BP_CHORE_KIND_N 
 struct bp_chore;
 
 struct bp_chore_kind {
-    const char *name;     /* the job's kind */
+    const char *name; /* the job's kind */
+    enum bp_long_job metric;
     const char *progress; /* the tally that comes near that of "plans" */
     bool of_passes;       /* what it does depends on the revisions of the passes */
     /* Reads the request; adds every problem. */
@@ -66,6 +67,9 @@ struct bp_chore {
 };
 
 void bp_chore_free(struct bp_chore *chore); /* one that is not under way */
+
+/* How many are under way. */
+size_t bp_chores_count(struct bp_service *service);
 
 void bp_chore_tally(struct bp_chore *chore, const char *name, uint64_t n);
 uint64_t bp_tally_of(const struct bp_store_tally_page *tallies, const char *name);

@@ -124,6 +124,7 @@ static int view_collection(struct bp_service *service, const struct bp_chore *ch
 
 const struct bp_chore_kind bp_collection_kind = {
     .name = "collections",
+    .metric = BP_LONG_COLLECTION,
     .progress = "removed_plans",
     .read = read_collection,
     .write = write_collection,

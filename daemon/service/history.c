@@ -269,6 +269,12 @@ static int keep_divergence(struct look *look, const struct beginning *begins, st
 
 /* ---- The look ---- */
 
+static void count_verdict(struct look *look, enum bp_replay_verdict verdict)
+{
+    bp_chore_tally(look->chore, bp_metrics_label(BP_LABEL_VERDICT, verdict), 1);
+    bp_metrics_count_by(look->chore->service->metrics, BP_COUNTERS_HISTORY, verdict, 0, 0);
+}
+
 /* One whose stored request is none any more cannot come out again. */
 static int tell_unreadable(struct look *look, const struct bp_err *found, struct bp_err *err)
 {
@@ -276,7 +282,7 @@ static int tell_unreadable(struct look *look, const struct bp_err *found, struct
     if (found->code == BP_E_out_of_memory || found->code == BP_E_storage_failed ||
         found->code == BP_E_deadline_exceeded)
         return bp_fail(err, found->code, found->path, "%s", found->message);
-    bp_chore_tally(look->chore, "divergent", 1);
+    count_verdict(look, BP_REPLAY_DIVERGENT);
     return keep_divergence(look, &begins, err);
 }
 
@@ -290,7 +296,7 @@ static int compare(struct look *look, struct bp_err *err)
         return -1;
     look->has_outcome = true;
     bool identical = state_is_same(look) && (look->replay.identical || look->plan.n_snapshots == 0);
-    bp_chore_tally(look->chore, identical ? "identical" : "divergent", 1);
+    count_verdict(look, identical ? BP_REPLAY_IDENTICAL : BP_REPLAY_DIVERGENT);
     if (identical)
         return 0;
     const struct beginning begins = beginning_of(look);
@@ -404,6 +410,7 @@ static int view_history(struct bp_service *service, const struct bp_chore *chore
 
 const struct bp_chore_kind bp_history_kind = {
     .name = "replays",
+    .metric = BP_LONG_HISTORY_REPLAY,
     .progress = "checked",
     .of_passes = true,
     .read = read_history,

@@ -17,8 +17,11 @@ struct bp_backup {
     enum bp_backup_state state;
     struct bp_digest id;
     int64_t created_at;
-    uint64_t ended_at; /* CLOCK_MONOTONIC, ns */
-    int fd;            /* of the file, which has no name; -1 */
+    uint64_t began_at, ended_at; /* CLOCK_MONOTONIC, ns */
+    struct {
+        uint64_t at, took, bytes; /* since 1970, and how long: ns. 0: there was none */
+    } last;                       /* that was ready */
+    int fd;                       /* of the file, which has no name; -1 */
     uint64_t bytes;
     struct bp_digest digest; /* of the file */
     struct bp_err err;
@@ -197,6 +200,7 @@ int bp_snapshots_decode(struct bp_service *service, const struct bp_store_plan *
 void bp_backup_init(struct bp_service *service);
 void bp_backup_stop(struct bp_service *service); /* waits for its thread */
 void bp_backup_release(struct bp_service *service);
+void bp_backup_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N]);
 
 /* ---- service.c ---- */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/service/internal.h"
+#include "daemon/service/chore.h"
 
 /* Bounds of what is kept for repeats. */
 enum { BODIES_MAX = 4096, SNAPSHOTS_MAX = 4096 };
@@ -270,6 +270,8 @@ void bp_service_gauges(struct bp_service *service, uint64_t gauges[BP_GAUGE_N])
     gauges[BP_GAUGE_STORE_SNAPSHOTS] = stats.snapshots;
     gauges[BP_GAUGE_STORE_QUEUED] = stats.queued;
     gauges[BP_GAUGE_JOBS_UNFINISHED] = stats.jobs_unfinished;
+    gauges[BP_GAUGE_LONG_JOBS] = bp_chores_count(service);
+    bp_backup_gauges(service, gauges);
     gauges[BP_GAUGE_FAILED_UNITS] = stats.failed_units;
     gauges[BP_GAUGE_BUSY_CHECKPOINTS] = stats.busy_checkpoints;
 }

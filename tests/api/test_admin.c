@@ -512,8 +512,6 @@ START_TEST(test_admin__jobs_are_listed_last_first_in_pages)
     const char *ids[3], *cursor = "";
     plan_of(numbered(0), 201);
     plan_of(numbered(1), 201);
-    struct run none = RUN_ADMIN("jobs");
-    ck_assert_str_eq(none.out, "no jobs\n");
     for (size_t i = 0; i < 3; i++)
         ids[i] = text_at(done(targets[2 - i], bodies[2 - i]), "/id");
     for (size_t i = 3; i-- > 0;) {
@@ -540,6 +538,37 @@ START_TEST(test_admin__jobs_are_listed_last_first_in_pages)
 }
 END_TEST
 
+static long long ended(const char *kind, const char *outcome)
+{
+    return server_metric(keep_text("blueprint_long_jobs_ended_total{kind=\"%s\",outcome=\"%s\"}", kind, outcome));
+}
+
+START_TEST(test_admin__metrics_count_what_jobs_did_and_how_they_ended)
+{
+    const char *kept = text_at(plan_of(numbered(0), 201), "/id");
+    plan_of(numbered(1), 201);
+    plan_of(numbered(2), 201);
+    pin("PUT", kept, 200);
+    done("/v1/admin/replays", "{}");
+    ck_assert_int_eq(server_metric("blueprint_history_replays_total{verdict=\"identical\"}"), 3);
+    ck_assert_int_eq(ended("history_replay", "done"), 1);
+    done("/v1/admin/collections", "{\"older_than_seconds\":0,\"dry_run\":true}");
+    ck_assert_int_eq(server_metric("blueprint_plans_collected_total"), 0);
+    done("/v1/admin/collections", every_age);
+    ck_assert_int_eq(server_metric("blueprint_plans_collected_total"), 2);
+    ck_assert_int_eq(ended("collection", "done"), 2);
+    server_stop(&server);
+    server_sql(&server, "UPDATE jobs SET state = 'running', attempts = 2");
+    server_sql(&server, "UPDATE snapshots SET data = zeroblob(9) WHERE stage = 'portable'");
+    server_restart(&server, NULL);
+    for (int looks = 0; looks < LOOKS_MAX && ended("collection", "failed") == 0; looks++)
+        usleep(2000);
+    ck_assert_int_eq(ended("collection", "failed"), 1);
+    done("/v1/admin/replays", "{}");
+    ck_assert_int_eq(server_metric("blueprint_history_replays_total{verdict=\"divergent\"}"), 1);
+}
+END_TEST
+
 Suite *suite_admin(void)
 {
     const TTest *const tests[] = {
@@ -559,6 +588,7 @@ Suite *suite_admin(void)
         test_admin__a_job_of_other_passes_begins_anew_under_its_own_id,
         test_admin__a_job_that_comes_no_further_is_given_up,
         test_admin__jobs_are_listed_last_first_in_pages,
+        test_admin__metrics_count_what_jobs_did_and_how_they_ended,
     };
     Suite *suite = suite_create("admin");
     TCase *tcase = server_admin_tcase(suite, "admin");

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/digest.h"
@@ -176,6 +177,41 @@ START_TEST(test_backup__of_a_damaged_database_it_fails_and_says_where)
 }
 END_TEST
 
+static long long backups(const char *outcome)
+{
+    return server_metric(keep_text("blueprint_long_jobs_ended_total{kind=\"backup\",outcome=\"%s\"}", outcome));
+}
+
+START_TEST(test_backup__metrics_tell_of_the_last_that_was_good)
+{
+    static const char *const of_last[] = {"blueprint_backup_timestamp_seconds", "blueprint_backup_seconds",
+                                          "blueprint_backup_bytes"};
+    plan_of(numbered(0), 201);
+    const char *none = http_get("/metrics").body;
+    for (size_t i = 0; i < sizeof of_last / sizeof *of_last; i++)
+        ck_assert_ptr_null(strstr(none, of_last[i]));
+    ck_assert_int_eq(backups("done"), 0);
+    struct reply begun = http_post("/v1/admin/backups", NULL);
+    json_t *backup = wait_for(&begun);
+    ck_assert_int_eq(backups("done"), 1);
+    ck_assert_int_eq(server_metric("blueprint_long_jobs"), 0);
+    ck_assert_int_eq(server_metric("blueprint_backup_bytes"), int_at(backup, "/bytes"));
+    const double at = strtod(strstr(http_get("/metrics").body, "\nblueprint_backup_timestamp_seconds ") + 36, NULL);
+    ck_assert_double_lt((double)time(NULL) - at, 60);
+    ck_assert_double_lt(at - (double)time(NULL), 1.5);
+    ck_assert_double_gt(strtod(strstr(http_get("/metrics").body, "\nblueprint_backup_seconds ") + 26, NULL), 0);
+    /* One that fails is counted, and is no good one. */
+    server_stop(&server);
+    server_sql(&server, "UPDATE snapshots SET data = zeroblob(9) WHERE stage = 'portable'");
+    server_restart(&server, NULL);
+    struct reply again = http_post("/v1/admin/backups", NULL);
+    ck_assert_str_eq(text_at(wait_for(&again), "/state"), "failed");
+    ck_assert_int_eq(backups("failed"), 1);
+    ck_assert_int_eq(backups("done"), 0);
+    ck_assert_ptr_null(strstr(http_get("/metrics").body, of_last[0]));
+}
+END_TEST
+
 START_TEST(test_backup__what_a_crash_left_of_one_is_removed_at_the_next_start)
 {
     plan_of(numbered(0), 201);
@@ -215,6 +251,7 @@ Suite *suite_backup(void)
         test_backup__a_file_that_is_there_is_left_alone_unless_told,
         test_backup__the_file_is_the_one_of_the_digest_and_goes_when_it_is_let_go,
         test_backup__of_a_damaged_database_it_fails_and_says_where,
+        test_backup__metrics_tell_of_the_last_that_was_good,
         test_backup__what_a_crash_left_of_one_is_removed_at_the_next_start,
         test_backup__who_may_not_operate_the_daemon_gets_none,
         test_backup__a_daemon_that_stops_while_one_is_made_stops,

@@ -51,6 +51,11 @@ request() {
 }
 post() { curl -s -o "$2" "$url/v1/plans" -H 'Content-Type: application/json' -d "$1"; }
 
+# Over the socket, where root may operate the daemon: admin WHAT BODY.
+admin() {
+    curl -s -o again.json --unix-socket admin.sock "http://localhost/v1/admin/$1" -H 'Content-Type: application/json' -d "$2"
+}
+
 # New plans and old ones, one too large, replays, snapshots twice, refusals of several codes, hostile paths.
 busy() {
     n=16
@@ -68,12 +73,15 @@ busy() {
         curl -s -o again.json "$url/v1/snapshots/$digest" -o again.json "$url/v1/snapshots/$digest" \
             -o again.json "$url/readyz" -o again.json "$url/v1/plans?state=none" \
             -o again.json "$url/%22%7d%0a%5c{route=\"forged\"}"
+        admin backups ''
+        admin replays "{\"since\": \"2000-01-01T00:00:0$((n % 10))Z\"}"
+        admin collections '{"older_than_seconds": 10}'
         sleep 0.1
     done
 }
 
 cd "$scratch"
-"$build/blueprintd" --listen 127.0.0.1:0 --database blueprint.db >ready 2>log &
+"$build/blueprintd" --listen 127.0.0.1:0 --socket admin.sock --database blueprint.db >ready 2>log &
 daemon=$!
 await "$daemon" log sed -n 's/^blueprintd ready //p' ready
 url=$awaited
