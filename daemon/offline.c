@@ -24,7 +24,7 @@ int bp_offline_verify(const char *database, struct bp_err *err)
     } rows[] = {
         {"plans", done.plans}, {"snapshots", done.snapshots}, {"derivations", done.derivations},
         {"edges", done.edges}, {"evidence", done.evidence},   {"replays", done.replays},
-        {"jobs", done.jobs},   {"defects", done.defects},
+        {"jobs", done.jobs},   {"audit", done.audit},         {"defects", done.defects},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         printf("%-12s %llu\n", rows[i].name, (unsigned long long)rows[i].n);

@@ -40,6 +40,7 @@ void bp_audit_fill(struct bp_audit_record *record, const struct bp_caller *calle
         record->plan = *plan;
     record->at = record->until = bp_now_us();
     record->times = 1;
+    bp_log_current(&record->about);
 }
 
 bool bp_audit_row(const struct bp_audit_record *record, struct bp_store_audit *ret)
@@ -58,17 +59,22 @@ bool bp_audit_row(const struct bp_audit_record *record, struct bp_store_audit *r
     return true;
 }
 
-void bp_audit_log(const struct bp_store_audit *rows, size_t n)
+void bp_audit_log(const struct bp_audit_record *record)
 {
-    for (size_t i = 0; i < n; i++) {
-        char plan[BP_DIGEST_TEXT];
-        if (rows[i].plan)
-            bp_digest_format(rows[i].plan, plan);
-        bp_log(BP_LOG_INFO, "audit",
-               BP_LOG_FIELDS(BP_LOG_TEXT("caller", rows[i].caller), BP_LOG_TEXT("origin", rows[i].origin),
-                             BP_LOG_TEXT("action", rows[i].action), BP_LOG_UINT("times", rows[i].times),
-                             BP_LOG_TEXT(rows[i].plan ? "plan" : NULL, plan)));
-    }
+    char plan[BP_DIGEST_TEXT];
+    const bool is_of_one = record->times == 1 && *record->about.request_id;
+    if (!*record->who)
+        return;
+    if (record->has_plan)
+        bp_digest_format(&record->plan, plan);
+    if (is_of_one)
+        bp_log_about(&record->about);
+    bp_log(BP_LOG_INFO, "audit",
+           BP_LOG_FIELDS(BP_LOG_TEXT("caller", record->who), BP_LOG_TEXT("origin", record->from),
+                         BP_LOG_TEXT("action", record->action), BP_LOG_UINT("times", record->times),
+                         BP_LOG_TEXT(record->has_plan ? "plan" : NULL, plan)));
+    if (is_of_one)
+        bp_log_about(NULL);
 }
 
 /* ---- Counting repeats ---- */
@@ -115,10 +121,11 @@ static bool count(struct bp_audit_batch *batch, const struct bp_caller *caller, 
 /* No memory to count it: the log alone has it. */
 static void lose(const struct bp_caller *caller, const char *action, const struct bp_digest *plan)
 {
-    const struct bp_store_audit row = {
-        .times = 1, .caller = caller->who, .origin = caller->from, .action = action, .plan = plan};
+    struct bp_audit_record record;
+    bp_audit_fill(&record, caller, action, plan);
+    *record.about.request_id = '\0'; /* the thread stays about it */
     bp_log(BP_LOG_ERROR, "no memory to store a record of the audit", NULL);
-    bp_audit_log(&row, 1);
+    bp_audit_log(&record);
 }
 
 /* ---- Storing ---- */
@@ -129,7 +136,8 @@ static void batch_stored(struct bp_store_unit *unit, const struct bp_err *err)
     struct bp_audit_batch *batch = unit->data;
     if (err) /* the log has them at least */
         bp_log_err(BP_LOG_ERROR, "records of the audit could not be stored", err);
-    bp_audit_log(batch->rows, batch->n);
+    for (size_t i = 0; i < batch->n; i++)
+        bp_audit_log(&batch->repeats[i].record);
     free(batch);
 }
 

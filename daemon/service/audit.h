@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "daemon/access/caller.h"
+#include "daemon/log.h"
 #include "daemon/store/store.h"
 
 struct bp_service;
@@ -27,6 +28,7 @@ struct bp_audit_record {
     struct bp_digest plan;
     int64_t at, until;
     uint64_t times;
+    struct bp_log_context about; /* the first of the requests */
 };
 
 struct bp_audit {
@@ -37,15 +39,17 @@ struct bp_audit {
     struct bp_store_unit prune;
 };
 
-/* A request of now. `plan` NULL: it is of no one plan. */
+/* The request of now that the calling thread is about. `plan` NULL: it is of no one plan. */
 void bp_audit_fill(struct bp_audit_record *record, const struct bp_caller *caller, const char *action,
                    const struct bp_digest *plan);
 
 /* The record as a row, which borrows it; false when the daemon itself asked: that is not recorded. */
 bool bp_audit_row(const struct bp_audit_record *record, struct bp_store_audit *ret);
 
-/* Rows that were stored, a line each. */
-void bp_audit_log(const struct bp_store_audit *rows, size_t n);
+/* The line of a record that was stored, which is about its request where that is one; none when the daemon itself
+ * asked.
+ */
+void bp_audit_log(const struct bp_audit_record *record);
 
 /* Counts a request that stores nothing. Any thread. */
 void bp_audit_note(struct bp_service *service, const struct bp_caller *caller, const char *action,

@@ -313,7 +313,8 @@ static void plan_stored(struct bp_store_unit *unit, const struct bp_err *err)
         give_up(claim, err);
         return;
     }
-    bp_audit_log(unit->audit, unit->n_audit);
+    if (unit->n_audit)
+        bp_audit_log(&claim->asked);
     for (struct bp_waiter *waiter = bp_claims_fall(&claim->service->claims, claim), *next; waiter; waiter = next) {
         next = waiter->next;
         bp_service_wake(waiter, answer_for(claim, waiter));
@@ -482,7 +483,8 @@ static void job_accepted(struct bp_store_unit *unit, const struct bp_err *err)
         give_up(claim, err);
         return;
     }
-    bp_audit_log(unit->audit, unit->n_audit);
+    if (unit->n_audit)
+        bp_audit_log(&claim->asked);
     struct bp_claim_view view = bp_claim_view(claim);
     for (struct bp_waiter *waiter = bp_claims_accepted(&claim->service->claims, claim), *next; waiter; waiter = next) {
         next = waiter->next;

@@ -152,7 +152,7 @@ static void replay_stored(struct bp_store_unit *unit, const struct bp_err *err)
     else if (err)
         bp_service_log_err(&errand->job, "a replay could not be stored", err);
     else
-        bp_audit_log(unit->audit, unit->n_audit);
+        bp_audit_log(&errand->asked);
     bp_errand_finish(errand, err ? bp_problem_of(err, NULL) : replay_created(&errand->replay));
 }
 

@@ -107,7 +107,7 @@ struct bp_store_verifier {
 
 /* How many rows were looked at, and how many defects were told. */
 struct bp_store_verified {
-    uint64_t plans, snapshots, derivations, edges, evidence, replays, jobs, defects;
+    uint64_t plans, snapshots, derivations, edges, evidence, replays, jobs, audit, defects;
 };
 
 /* Checks a file that may be in use: SQLite's own integrity and references, every snapshot against its digest, and what

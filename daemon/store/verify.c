@@ -149,6 +149,7 @@ static int count_rows(struct verify *verify, struct bp_err *err)
         {"SELECT (SELECT count(*) FROM evidence) + (SELECT count(*) FROM snapshot_evidence)", &done->evidence},
         {"SELECT count(*) FROM replays", &done->replays},
         {"SELECT count(*) FROM jobs", &done->jobs},
+        {"SELECT count(*) FROM audit", &done->audit},
     };
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         int64_t n = 0;

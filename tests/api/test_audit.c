@@ -1,4 +1,5 @@
 /* Who asked for which plan, as the database and the log of a real daemon say it. */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,6 +61,47 @@ START_TEST(test_audit__names_tokens_and_users_and_where_they_came_from)
     set_at(other, "/workload/sequence_length", json_integer(4096));
     ck_assert_int_eq(post_by(other, ci.header, "Prefer: respond-async", NULL).status, 202);
     ck_assert_int_eq(rows("caller = 'token:ci' AND action = 'accept'"), 1);
+}
+END_TEST
+
+/* Whether some line of the log has each. */
+static bool logged_together(const char *a, const char *b)
+{
+    char line[4096];
+    bool found = false;
+    FILE *file = fopen(server.log, "r");
+    ck_assert_ptr_nonnull(file);
+    while (!found && fgets(line, sizeof line, file))
+        found = strstr(line, "\"message\":\"audit\"") && strstr(line, a) && strstr(line, b);
+    fclose(file);
+    return found;
+}
+
+static void expect_logged_together(const char *action, const char *id)
+{
+    for (int i = 0; i < 3000 && !logged_together(action, id); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    ck_assert_msg(logged_together(action, id), "no line of the audit has %s and %s", action, id);
+}
+
+START_TEST(test_audit__a_line_of_the_log_has_the_id_of_its_request)
+{
+    struct reply plan = post_by(small_request(), "X-Request-Id: the-first", NULL, NULL);
+    ck_assert_int_eq(plan.status, 201);
+    expect_logged_together("\"action\":\"derive\"", "\"request_id\":\"the-first\"");
+    json_t *other = small_request();
+    set_at(other, "/workload/sequence_length", json_integer(4096));
+    ck_assert_int_eq(post_by(other, "X-Request-Id: for-later", "Prefer: respond-async", NULL).status, 202);
+    expect_logged_together("\"action\":\"accept\"", "\"request_id\":\"for-later\"");
+    ck_assert_int_eq(http_call(&(struct call){.method = "POST",
+                                              .target = keep_text("/v1/plans/%s/replays", text_at(plan.json, "/id")),
+                                              .headers = {"X-Request-Id: once-more"}})
+                         .status,
+                     201);
+    expect_logged_together("\"action\":\"replay\"", "\"request_id\":\"once-more\"");
+    ck_assert_int_eq(post_by(small_request(), "X-Request-Id: again", NULL, NULL).status, 200);
+    expect_logged_together("\"action\":\"repeat\"", "\"request_id\":\"again\"");
+    ck_assert(!logged_together("\"action\":\"derive\"", "\"request_id\":\"again\""));
 }
 END_TEST
 
@@ -130,6 +172,7 @@ Suite *suite_audit(void)
     Suite *suite = suite_create("api audit");
     TCase *tcase = server_tcase(suite, "audit");
     tcase_add_test(tcase, test_audit__names_tokens_and_users_and_where_they_came_from);
+    tcase_add_test(tcase, test_audit__a_line_of_the_log_has_the_id_of_its_request);
     tcase_add_test(tcase, test_audit__what_administrators_do_is_recorded);
     tcase_add_test(tcase, test_audit__what_is_refused_or_only_read_leaves_no_row);
     tcase_add_test(tcase, test_audit__rows_go_when_they_are_too_old_and_not_before);

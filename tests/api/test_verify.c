@@ -102,6 +102,17 @@ static const struct {
     {"DROP TRIGGER audit_rows_go_oldest_first; DELETE FROM audit WHERE seq = 2", "audit", "row before this one"},
     {"DROP TRIGGER audit_rows_go_oldest_first; DELETE FROM audit WHERE seq = (SELECT max(seq) FROM audit)", "audit",
      "row after this one"},
+    {"DROP TRIGGER audit_rows_do_not_change; UPDATE audit SET action = 'derived' WHERE seq = 1", "audit",
+     "row 1  its action and its plan"},
+    {"DROP TRIGGER audit_rows_do_not_change; UPDATE audit SET plan = NULL WHERE action = 'replay'", "audit",
+     "its action and its plan"},
+    {"DROP TRIGGER audit_rows_do_not_change; UPDATE audit SET plan = randomblob(32) WHERE action = 'derive' AND seq > "
+     "1",
+     "plans", "the audit does not say who"},
+    {"DROP TRIGGER audit_rows_do_not_change; UPDATE audit SET action = 'repeat' WHERE action = 'accept'", "plans",
+     "the audit does not say who"},
+    {"DROP TRIGGER audit_rows_do_not_change; UPDATE audit SET action = 'repeat' WHERE action = 'replay'", "replays",
+     "the audit does not say who"},
 };
 
 /* Whether a line of the report is that defect. */
@@ -122,6 +133,7 @@ START_TEST(test_verify__each_kind_of_damage_is_told)
     server_stop(&server);
     ck_assert_msg(verify() == 0, "%s", report);
     ck_assert_msg(strstr(report, "defects      0\n") != NULL, "%s", report);
+    ck_assert_msg(strstr(report, "audit        4\n") != NULL, "%s", report);
     server_sql(&server, damages[_i].sql);
     ck_assert_msg(verify() == 1, "%s: nothing was found: %s", damages[_i].sql, report);
     ck_assert_msg(tells(damages[_i].table, damages[_i].reason), "%s:\n%s", damages[_i].sql, report);
