@@ -11,6 +11,7 @@
 #include "common/base/digest.h"
 #include "tests/api/command.h"
 #include "tests/api/expect.h"
+#include "tests/api/relay.h"
 #include "tests/api/server.h"
 
 enum { PLANS = 12, LOOKS_MAX = 100000 };
@@ -115,6 +116,46 @@ START_TEST(test_backup__a_file_that_is_there_is_left_alone_unless_told)
     ck_assert_int_eq(files_like("blueprint.db.backup"), 0);
     struct run nowhere = RUN_ADMIN("backup", file_here("no/such/directory/copy.db"));
     expect_status(&nowhere, 5);
+}
+END_TEST
+
+/* What the way to the client does to the file, with what status that ends, and what is said. */
+static const struct {
+    enum relay_harm harm;
+    int status;
+    const char *said;
+} ways[] = {
+    {RELAY_NONE, 0, ""},
+    {RELAY_FLIP, 5, "what arrived is not the backup"},
+    {RELAY_CUT, 3, "bytes remaining to read"},
+    {RELAY_CUT_LAST, 3, "1 bytes remaining to read"},
+    {RELAY_SHORTEN, 5, "what arrived is not the backup"},
+};
+
+START_TEST(test_backup__what_arrives_damaged_or_cut_short_is_refused_and_no_file_is_there)
+{
+    const char *file = file_here("copy.db"), *dear = file_here("dear.db");
+    const bool is_good = ways[_i].status == 0;
+    plan_of(numbered(0), 201);
+    FILE *there = fopen(dear, "w");
+    ck_assert(there && fputs("dear", there) >= 0 && fclose(there) == 0);
+    struct relay relay = relay_begin(ways[_i].harm);
+    const char *by_relay = keep_text("unix:%s", relay.socket);
+    struct run taken = run((const char *const[WORDS_MAX]){"--server", by_relay, "admin", "backup", file}, NULL);
+    expect_status(&taken, ways[_i].status);
+    expect_text(taken.err, ways[_i].said);
+    ck_assert_int_eq(files_like("copy.db"), is_good);
+    struct run forced =
+        run((const char *const[WORDS_MAX]){"--server", by_relay, "admin", "backup", "--force", dear}, NULL);
+    expect_status(&forced, ways[_i].status);
+    struct stat status;
+    ck_assert_int_eq(stat(dear, &status), 0);
+    ck_assert_int_eq(status.st_size == 4, !is_good);
+    ck_assert_int_eq(files_like("dear.db"), 1);
+    relay_end(&relay);
+    /* The daemon's copy was good, and a better way gets it. */
+    struct run direct = RUN_ADMIN("backup", "--force", file);
+    expect_status(&direct, 0);
 }
 END_TEST
 
@@ -260,5 +301,7 @@ Suite *suite_backup(void)
     TCase *tcase = server_admin_tcase(suite, "backup");
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         tcase_add_test(tcase, tests[i]);
+    tcase_add_loop_test(tcase, test_backup__what_arrives_damaged_or_cut_short_is_refused_and_no_file_is_there, 0,
+                        (int)(sizeof ways / sizeof *ways));
     return suite;
 }
