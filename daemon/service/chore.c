@@ -5,8 +5,8 @@
 
 #include "daemon/log.h"
 
-/* Chores under way at a time. */
-enum { CHORES_MAX = 4 };
+/* Chores under way at a time, and plans that are read at a time. */
+enum { CHORES_MAX = 4, PAGE = 32 };
 
 /* Slices that only count are committed together, no longer than that. */
 static const uint64_t commit_ns = UINT64_C(200) * 1000000;
@@ -152,6 +152,36 @@ static bool is_in_hand(struct bp_service *service, const struct bp_digest *id)
 }
 
 /* ---- Slices ---- */
+
+int bp_chore_count(struct bp_chore *chore, int64_t from, int64_t until, struct bp_err *err)
+{
+    uint64_t n;
+    if (bp_store_plans_count(chore->service->store, from, until, &n, err) < 0)
+        return -1;
+    bp_chore_tally(chore, "plans", n);
+    chore->place = (struct bp_store_place){.committed_at = from - 1, .seq = INT64_MAX};
+    chore->committed_at = 0; /* it is told of soon */
+    return 0;
+}
+
+int bp_chore_walk(struct bp_chore *chore, int64_t until,
+                  int (*visit)(struct bp_chore *chore, const struct bp_store_plan_name *plan, struct bp_err *err),
+                  struct bp_err *err)
+{
+    const uint64_t over_at = bp_clock_ns() + BP_SLICE_NS;
+    struct bp_arena arena = {0};
+    const struct bp_store_plan_name *names = NULL;
+    size_t n = 0, i = 0;
+    int result = bp_store_plans_after(chore->service->store, &chore->place, PAGE, &arena, &names, &n, err);
+    while (result == 0 && i < n && names[i].place.committed_at < until && bp_clock_ns() < over_at &&
+           chore->n_divergences < BP_CHORE_DIVERGENCES_MAX) {
+        result = visit(chore, &names[i], err);
+        chore->place = names[i++].place;
+    }
+    chore->ended = result == 0 && (i < n ? names[i].place.committed_at >= until : n < PAGE);
+    bp_arena_release(&arena);
+    return result;
+}
 
 static void log_chore(enum bp_log_level level, const char *what, const struct bp_chore *chore, const struct bp_err *err)
 {

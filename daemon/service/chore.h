@@ -8,7 +8,7 @@
 
 #include "daemon/service/internal.h"
 
-/* No slice begins with another plan after that. */
+/* A slice goes on to no other plan after that. */
 #define BP_SLICE_NS (INT64_C(10) * 1000000)
 
 enum { BP_CHORE_TALLIES_MAX = 8, BP_CHORE_DIVERGENCES_MAX = 32, BP_CHORE_KIND_N = 2 };
@@ -73,6 +73,16 @@ size_t bp_chores_count(struct bp_service *service);
 
 void bp_chore_tally(struct bp_chore *chore, const char *name, uint64_t n);
 uint64_t bp_tally_of(const struct bp_store_tally_page *tallies, const char *name);
+
+/* What slices are made of. The first one: counts the plans that finished from `from` on and before `until` as its
+ * "plans", and sets out from there. */
+int bp_chore_count(struct bp_chore *chore, int64_t from, int64_t until, struct bp_err *err);
+
+/* Another one: `visit` for one plan after the other, oldest first, until there are no more that finished before
+ * `until`, or it has been long enough. */
+int bp_chore_walk(struct bp_chore *chore, int64_t until,
+                  int (*visit)(struct bp_chore *chore, const struct bp_store_plan_name *plan, struct bp_err *err),
+                  struct bp_err *err);
 
 /* A POST of a chore of that kind: 202 once it is on disk. The same while it is under way is that one. */
 struct bp_answer *bp_chore_create(struct bp_service *service, const struct bp_chore_kind *kind, const char *body,

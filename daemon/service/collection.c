@@ -4,9 +4,6 @@
 
 #include "daemon/service/chore.h"
 
-/* Read at a time by a dry run. */
-enum { PAGE = 32 };
-
 /* A century: what is older than that is not. */
 #define AGE_MAX (UINT64_C(100) * 366 * 86400)
 
@@ -35,59 +32,26 @@ static int64_t before(const struct bp_chore *chore)
     return chore->created_at - (int64_t)chore->older_than * 1000000;
 }
 
-static int look_at_page(struct bp_chore *chore, const struct bp_store_plan_name *names, size_t n, int64_t until,
-                        struct bp_err *err)
-{
-    for (size_t i = 0; i < n && bp_clock_ns() < (uint64_t)until; i++) {
-        struct bp_store_takings takings;
-        if (names[i].place.committed_at >= before(chore)) {
-            chore->ended = true;
-            return 0;
-        }
-        if (bp_store_plan_takings(chore->service->store, &names[i], before(chore), &takings, err) < 0)
-            return -1;
-        bp_chore_tally(chore, "removed_plans", takings.takes);
-        bp_chore_tally(chore, "removed_snapshots", takings.snapshots);
-        bp_chore_tally(chore, "removed_derivations", takings.derivations);
-        bp_chore_tally(chore, "removed_replays", takings.replays);
-        bp_chore_tally(chore, "removed_bytes", takings.bytes);
-        chore->place = names[i].place;
-    }
-    return 0;
-}
-
 /* What it would take. */
-static int count_slice(struct bp_chore *chore, struct bp_err *err)
+static int count_takings(struct bp_chore *chore, const struct bp_store_plan_name *plan, struct bp_err *err)
 {
-    const int64_t until = (int64_t)bp_clock_ns() + BP_SLICE_NS;
-    while (!chore->ended && (int64_t)bp_clock_ns() < until) {
-        struct bp_arena arena = {0};
-        const struct bp_store_plan_name *names = NULL;
-        size_t n = 0;
-        int result = bp_store_plans_after(chore->service->store, &chore->place, PAGE, &arena, &names, &n, err);
-        if (result == 0)
-            result = look_at_page(chore, names, n, until, err);
-        chore->ended |= result == 0 && n == 0;
-        bp_arena_release(&arena);
-        if (result < 0)
-            return -1;
-    }
+    struct bp_store_takings takings;
+    if (bp_store_plan_takings(chore->service->store, plan, before(chore), &takings, err) < 0)
+        return -1;
+    bp_chore_tally(chore, "removed_plans", takings.takes);
+    bp_chore_tally(chore, "removed_snapshots", takings.snapshots);
+    bp_chore_tally(chore, "removed_derivations", takings.derivations);
+    bp_chore_tally(chore, "removed_replays", takings.replays);
+    bp_chore_tally(chore, "removed_bytes", takings.bytes);
     return 0;
 }
 
 static int slice_collection(struct bp_chore *chore, struct bp_err *err)
 {
-    if (chore->place.seq == 0) {
-        uint64_t n;
-        if (bp_store_plans_count(chore->service->store, 0, before(chore), &n, err) < 0)
-            return -1;
-        bp_chore_tally(chore, "plans", n);
-        chore->place.seq = 1; /* before the first, and counted */
-        chore->committed_at = 0;
-        return 0;
-    }
+    if (chore->place.seq == 0)
+        return bp_chore_count(chore, 0, before(chore), err);
     if (chore->dry_run)
-        return count_slice(chore, err);
+        return bp_chore_walk(chore, before(chore), count_takings, err);
     chore->collects = true;
     chore->collection = (struct bp_store_collection){
         .job = chore->id, .at = bp_now_us(), .before = before(chore), .budget_ns = BP_SLICE_NS, .from = chore->place};

@@ -7,8 +7,8 @@
 
 #include "daemon/service/chore.h"
 
-/* Read at a time; and groups that an answer has. */
-enum { PAGE = 16, GROUPS_MAX = 500 };
+/* That an answer has. */
+enum { GROUPS_MAX = 500 };
 
 static void read_history(struct bp_chore *chore, const json_t *request, struct bp_problems *problems)
 {
@@ -304,12 +304,12 @@ static int compare(struct look *look, struct bp_err *err)
 }
 
 /* A plan that failed left nothing that could come out again, and one may have been collected since it was listed. */
-static int look_at(struct bp_chore *chore, const struct bp_digest *id, struct bp_err *err)
+static int look_at(struct bp_chore *chore, const struct bp_store_plan_name *name, struct bp_err *err)
 {
     struct look look = {.chore = chore};
     struct bp_err found = {0};
     int result = 0;
-    if (bp_store_plan_read(chore->service->store, id, &look.arena, &look.plan, &found) < 0) {
+    if (bp_store_plan_read(chore->service->store, &name->id, &look.arena, &look.plan, &found) < 0) {
         if (found.code != BP_E_not_found)
             result = bp_fail(err, found.code, "", "%s", found.message);
         bp_chore_tally(chore, "skipped", 1);
@@ -321,51 +321,16 @@ static int look_at(struct bp_chore *chore, const struct bp_digest *id, struct bp
     if (look.has_outcome)
         bp_outcome_release(&look.outcome);
     bp_arena_release(&look.arena);
+    bp_chore_tally(chore, "checked", 1);
     return result;
 }
 
-/* ---- Slices ---- */
-
-static int look_at_page(struct bp_chore *chore, const struct bp_store_plan_name *names, size_t n, int64_t until,
-                        struct bp_err *err)
-{
-    for (size_t i = 0; i < n; i++) {
-        if ((int64_t)bp_clock_ns() >= until || chore->n_divergences == BP_CHORE_DIVERGENCES_MAX)
-            return 0;
-        /* Those that there were when it was asked for. */
-        if (names[i].place.committed_at > chore->created_at) {
-            chore->ended = true;
-            return 0;
-        }
-        if (look_at(chore, &names[i].id, err) < 0)
-            return -1;
-        bp_chore_tally(chore, "checked", 1);
-        chore->place = names[i].place;
-    }
-    chore->ended = n < PAGE;
-    return 0;
-}
-
+/* Of those that there were when it was asked for. */
 static int slice_history(struct bp_chore *chore, struct bp_err *err)
 {
-    const int64_t until = (int64_t)bp_clock_ns() + BP_SLICE_NS;
-    struct bp_arena arena = {0};
-    const struct bp_store_plan_name *names;
-    size_t n;
-    if (chore->place.seq == 0) {
-        uint64_t all;
-        if (bp_store_plans_count(chore->service->store, chore->since, chore->created_at + 1, &all, err) < 0)
-            return -1;
-        bp_chore_tally(chore, "plans", all);
-        chore->place = (struct bp_store_place){.committed_at = chore->since - 1, .seq = INT64_MAX};
-        chore->committed_at = 0;
-        return 0;
-    }
-    int result = bp_store_plans_after(chore->service->store, &chore->place, PAGE, &arena, &names, &n, err);
-    if (result == 0)
-        result = look_at_page(chore, names, n, until, err);
-    bp_arena_release(&arena);
-    return result;
+    const int64_t until = chore->created_at + 1;
+    return chore->place.seq == 0 ? bp_chore_count(chore, chore->since, until, err)
+                                 : bp_chore_walk(chore, until, look_at, err);
 }
 
 /* ---- Answers ---- */
