@@ -91,6 +91,11 @@ static struct bp_store_text text_of(const char *text)
     return (struct bp_store_text){text, strlen(text)};
 }
 
+const char *const sample_stages[SAMPLE_STAGES] = {"{\"stage\":\"model\"}", "{\"stage\":\"distributed\"}",
+                                                  "{\"stage\":\"portable\"}", "{\"stage\":\"concrete\"}"};
+const char *const sample_family[SAMPLE_FAMILY][SAMPLE_STAGES] = {
+    {"m", "d1", "p1", "c1"}, {"m", "d1", "p1", "c2"}, {"m", "d2", "p2", "c3"}};
+
 static void init_stages(struct sample *sample, const char *const *texts, size_t n)
 {
     static const char *const stages[] = {"model", "distributed", "portable", "concrete"};
@@ -170,6 +175,13 @@ void store_fixture_put(struct store_fixture *fixture, const char *id, const char
     sample_init(&sample, id, texts, n);
     ck_assert_msg(sample_put(fixture->store, &sample) == BP_OK, "%s", sample.err.message);
     sample_release(&sample);
+}
+
+void store_fixture_put_family(struct store_fixture *fixture)
+{
+    static const char *const ids[SAMPLE_FAMILY] = {"one", "two", "three"};
+    for (size_t i = 0; i < SAMPLE_FAMILY; i++)
+        store_fixture_put(fixture, ids[i], sample_family[i], SAMPLE_STAGES);
 }
 
 enum bp_code store_fixture_commit(struct store_fixture *fixture, struct bp_store_unit *unit)

@@ -26,7 +26,11 @@ void store_fixture_sql(struct store_fixture *fixture, const char *sql);
 /* The first column of the first row, as an integer. */
 int64_t store_fixture_int(struct store_fixture *fixture, const char *sql);
 
-enum { SAMPLE_STAGES = 4 };
+enum { SAMPLE_STAGES = 4, SAMPLE_FAMILY = 3 };
+
+/* Texts of a plan's stages; and of three plans that share: the second all but its last snapshot with the first, the
+ * third the model alone. */
+extern const char *const sample_stages[SAMPLE_STAGES], *const sample_family[SAMPLE_FAMILY][SAMPLE_STAGES];
 
 /* A plan of up to four stages whose snapshots are the texts given, each derived from the one before by the pass
  * "pass-1", "pass-2" ... */
@@ -52,6 +56,9 @@ enum bp_code sample_put(struct bp_store *store, struct sample *sample);
 
 /* One plan put and forgotten. */
 void store_fixture_put(struct store_fixture *fixture, const char *id, const char *const *texts, size_t n);
+
+/* Those of sample_family, under "one", "two" and "three". */
+void store_fixture_put_family(struct store_fixture *fixture);
 
 /* Any unit but a plan's. */
 enum bp_code store_fixture_commit(struct store_fixture *fixture, struct bp_store_unit *unit);

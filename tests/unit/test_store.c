@@ -11,8 +11,6 @@
 #include "tests/lib/store_fixture.h"
 
 static struct store_fixture fixture;
-static const char *const first[] = {"{\"stage\":\"model\"}", "{\"stage\":\"distributed\"}", "{\"stage\":\"portable\"}",
-                                    "{\"stage\":\"concrete\"}"};
 static const char *const other_target[] = {"{\"stage\":\"model\"}", "{\"stage\":\"distributed\"}",
                                            "{\"stage\":\"portable\"}", "{\"stage\":\"concrete\",\"slot\":1}"};
 
@@ -78,9 +76,9 @@ static void check_is_first(const struct bp_store_plan *plan)
     ck_assert_uint_eq(plan->n_snapshots, 4);
     ck_assert_uint_eq(plan->n_derivations, 3);
     for (size_t i = 0; i < 4; i++) {
-        struct bp_digest digest = digest_of_text(first[i]);
+        struct bp_digest digest = digest_of_text(sample_stages[i]);
         ck_assert(bp_digest_equal(&plan->snapshots[i].digest, &digest));
-        ck_assert_uint_eq(plan->snapshots[i].bytes, strlen(first[i]));
+        ck_assert_uint_eq(plan->snapshots[i].bytes, strlen(sample_stages[i]));
         ck_assert_uint_eq(plan->snapshots[i].n_evidence, i == 0);
     }
     ck_assert_str_eq(plan->snapshots[3].stage, "concrete");
@@ -108,14 +106,14 @@ static void read_first(void)
 
 START_TEST(test_store__what_was_committed_is_read_back_whole)
 {
-    store_fixture_put(&fixture, "first", first, 4);
+    store_fixture_put(&fixture, "first", sample_stages, 4);
     read_first();
 }
 END_TEST
 
 START_TEST(test_store__what_was_committed_survives_a_close)
 {
-    store_fixture_put(&fixture, "first", first, 4);
+    store_fixture_put(&fixture, "first", sample_stages, 4);
     reopen();
     read_first();
     struct bp_store_stats stats;
@@ -129,7 +127,7 @@ END_TEST
 
 START_TEST(test_store__plans_share_snapshots_and_derivations)
 {
-    store_fixture_put(&fixture, "first", first, 4);
+    store_fixture_put(&fixture, "first", sample_stages, 4);
     store_fixture_put(&fixture, "second", other_target, 4);
     ck_assert_int_eq(store_fixture_int(&fixture, "SELECT count(*) FROM snapshots"), 5);
     ck_assert_int_eq(store_fixture_int(&fixture, "SELECT count(*) FROM derivations"), 4);
@@ -148,8 +146,8 @@ END_TEST
 START_TEST(test_store__a_finished_plan_is_not_written_twice)
 {
     struct sample again;
-    store_fixture_put(&fixture, "first", first, 4);
-    sample_init(&again, "first", first, 4);
+    store_fixture_put(&fixture, "first", sample_stages, 4);
+    sample_init(&again, "first", sample_stages, 4);
     again.plan.state = BP_STORE_FAILED;
     ck_assert_int_eq(sample_put(fixture.store, &again), BP_OK);
     ck_assert(again.unit.existed);
@@ -162,7 +160,7 @@ END_TEST
 START_TEST(test_store__a_failed_plan_is_replaced_and_keeps_its_replays)
 {
     struct sample failed;
-    sample_init(&failed, "first", first, 2);
+    sample_init(&failed, "first", sample_stages, 2);
     failed.plan.state = BP_STORE_FAILED;
     failed.plan.diagnostics = (struct bp_store_text){"[]", 2};
     ck_assert_int_eq(sample_put(fixture.store, &failed), BP_OK);
@@ -170,7 +168,7 @@ START_TEST(test_store__a_failed_plan_is_replaced_and_keeps_its_replays)
         .id = digest_of_text("replay"), .plan = failed.plan.id, .verdict = "divergent", .record = {"[]", 2}};
     struct bp_store_unit unit = {.replay = &replay};
     ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
-    store_fixture_put(&fixture, "first", first, 4);
+    store_fixture_put(&fixture, "first", sample_stages, 4);
     read_first();
     struct bp_store_stats stats;
     bp_store_stats(fixture.store, &stats);
@@ -196,7 +194,7 @@ static void look_aside(struct bp_store_unit *unit, const struct bp_err *err)
 START_TEST(test_store__the_callback_comes_after_the_commit)
 {
     struct sample sample;
-    sample_init(&sample, "first", first, 4);
+    sample_init(&sample, "first", sample_stages, 4);
     sample.unit.done = look_aside;
     sem_init(&seen, 0, 0);
     sample_submit(fixture.store, &sample);
@@ -237,7 +235,7 @@ START_TEST(test_store__what_waits_is_committed_as_one_group)
     bp_store_stats(fixture.store, &before);
     for (int i = 0; i < 10; i++) {
         id[5] = (char)('0' + i);
-        sample_init(&samples[i], id, first, 4);
+        sample_init(&samples[i], id, sample_stages, 4);
         sample_submit(fixture.store, &samples[i]);
     }
     sem_post(&gate);
@@ -256,10 +254,10 @@ START_TEST(test_store__a_unit_that_breaks_a_rule_fails_alone)
 {
     struct sample holder, good, bad, good_too;
     hold_writer(&holder);
-    sample_init(&good, "good", first, 4);
+    sample_init(&good, "good", sample_stages, 4);
     sample_init(&bad, "bad", other_target, 4);
     bad.derivations[1].source = digest_of_text("nothing that is stored");
-    sample_init(&good_too, "good, too", first, 3);
+    sample_init(&good_too, "good, too", sample_stages, 3);
     sample_submit(fixture.store, &good);
     sample_submit(fixture.store, &bad);
     sample_submit(fixture.store, &good_too);
@@ -286,7 +284,7 @@ static void *submit_many(void *data)
         char id[64], text[64];
         snprintf(id, sizeof id, "%s %d", name, i);
         snprintf(text, sizeof text, "{\"concrete\":\"%s %d\"}", name, i);
-        const char *texts[] = {first[0], first[1], first[2], text};
+        const char *texts[] = {sample_stages[0], sample_stages[1], sample_stages[2], text};
         store_fixture_put(&fixture, id, texts, 4);
         struct bp_buf bytes = {0};
         struct bp_digest digest = digest_of_text(text);
@@ -333,7 +331,7 @@ START_TEST(test_store__a_second_holder_is_refused_with_the_pid_of_the_first)
     ck_assert_int_eq(err.code, BP_E_database_locked);
     unlink(link);
     /* The refusal took nothing away from the first. */
-    store_fixture_put(&fixture, "first", first, 4);
+    store_fixture_put(&fixture, "first", sample_stages, 4);
     store_fixture_close(&fixture);
     ck_assert_int_eq(open_again(&err), BP_OK);
 }
@@ -343,7 +341,7 @@ START_TEST(test_store__a_newer_schema_is_refused_and_the_file_untouched)
 {
     struct bp_err err;
     size_t n_before, n_after;
-    store_fixture_put(&fixture, "first", first, 4);
+    store_fixture_put(&fixture, "first", sample_stages, 4);
     store_fixture_close(&fixture);
     store_fixture_sql(&fixture, "PRAGMA user_version = 9999; PRAGMA wal_checkpoint(TRUNCATE)");
     char *before = file_contents(fixture.path, &n_before);
@@ -407,7 +405,7 @@ START_TEST(test_store__migrating_from_nothing_and_telling_without_doing)
     ck_assert_int_eq(bp_store_migrate(fixture.path, false, &from, &to, NULL), 0);
     ck_assert_uint_eq(from, to);
     store_fixture_open(&fixture);
-    store_fixture_put(&fixture, "first", first, 4);
+    store_fixture_put(&fixture, "first", sample_stages, 4);
     read_first();
 }
 END_TEST
@@ -424,9 +422,9 @@ END_TEST
 START_TEST(test_store__the_shell_views_answer)
 {
     char sql[512], hex[65];
-    struct bp_digest digest = digest_of_text(first[0]);
+    struct bp_digest digest = digest_of_text(sample_stages[0]);
     bp_hex(digest.bytes, sizeof digest.bytes, hex);
-    store_fixture_put(&fixture, "first", first, 4);
+    store_fixture_put(&fixture, "first", sample_stages, 4);
     store_fixture_put(&fixture, "second", other_target, 4);
     snprintf(sql, sizeof sql,
              "SELECT count(*) FROM plan_stages WHERE stage = 'model' AND snapshot = x'%s' AND digest = 'sha256:%s'",

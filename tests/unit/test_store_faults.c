@@ -17,7 +17,6 @@ static const struct fault log_full = {.call = FAULT_WRITE, .rc = SQLITE_FULL, .f
                           log_write = {.call = FAULT_WRITE, .rc = SQLITE_IOERR_WRITE, .files = SQLITE_OPEN_WAL},
                           log_sync = {.call = FAULT_SYNC, .rc = SQLITE_IOERR_FSYNC, .files = SQLITE_OPEN_WAL},
                           database_sync = {.call = FAULT_SYNC, .rc = SQLITE_IOERR_FSYNC, .files = SQLITE_OPEN_MAIN_DB};
-static const char *const stages[] = {"{\"stage\":\"model\"}", "{\"stage\":\"distributed\"}"};
 
 static void set_up(void)
 {
@@ -35,7 +34,7 @@ static void tear_down(void)
 static enum bp_code put(const char *id)
 {
     struct sample sample;
-    sample_init(&sample, id, stages, 2);
+    sample_init(&sample, id, sample_stages, 2);
     enum bp_code code = sample_put(fixture.store, &sample);
     sample_release(&sample);
     return code;
@@ -158,7 +157,7 @@ START_TEST(test_store_faults__every_unit_of_a_failed_group_is_told)
     fault_vfs_set(&log_sync);
     for (int i = 0; i < 5; i++) {
         id[5] = (char)('0' + i);
-        sample_init(&samples[i], id, stages, 2);
+        sample_init(&samples[i], id, sample_stages, 2);
         sample_submit(fixture.store, &samples[i]);
     }
     for (int i = 0; i < 5; i++)

@@ -7,8 +7,6 @@
 #include "tests/lib/store_fixture.h"
 
 static struct store_fixture fixture;
-static const char *const stages[] = {"{\"stage\":\"model\"}", "{\"stage\":\"distributed\"}", "{\"stage\":\"portable\"}",
-                                     "{\"stage\":\"concrete\"}"};
 
 static void set_up(void)
 {
@@ -214,7 +212,7 @@ START_TEST(test_store_reads__a_list_has_the_snapshots_but_not_the_derivations)
 {
     struct bp_store_plan_filter any = {NULL, NULL, NULL};
     struct bp_store_plan_page page;
-    store_fixture_put(&fixture, "plan", stages, 4);
+    store_fixture_put(&fixture, "plan", sample_stages, 4);
     ck_assert_int_eq(bp_store_plan_list(fixture.store, &any, 50, "", &fixture.arena, &page, NULL), 0);
     ck_assert_uint_eq(page.n, 1);
     ck_assert_uint_eq(page.plans[0].n_snapshots, 4);
@@ -256,7 +254,7 @@ START_TEST(test_store_reads__a_snapshot_is_the_bytes_of_its_digest)
     for (size_t i = 0; i < n; i++)
         large[i] = (char)('a' + i * i % 23);
     large[n] = '\0';
-    const char *texts[] = {stages[0], large};
+    const char *texts[] = {sample_stages[0], large};
     store_fixture_put(&fixture, "plan", texts, 2);
     bp_buf_addstr(&out, "before");
     ck_assert_int_eq(read_snapshot(large, &out), BP_OK);
@@ -273,10 +271,10 @@ END_TEST
 START_TEST(test_store_reads__every_flipped_byte_is_found)
 {
     struct bp_buf out = {0};
-    struct bp_digest digest = digest_of_text(stages[1]);
+    struct bp_digest digest = digest_of_text(sample_stages[1]);
     char hex[65], sql[512];
     bp_hex(digest.bytes, sizeof digest.bytes, hex);
-    store_fixture_put(&fixture, "plan", stages, 4);
+    store_fixture_put(&fixture, "plan", sample_stages, 4);
     snprintf(sql, sizeof sql, "SELECT length(data) FROM snapshots WHERE digest = x'%s'", hex);
     int64_t n = store_fixture_int(&fixture, sql);
     store_fixture_sql(&fixture, "CREATE TABLE kept AS SELECT seq, data FROM snapshots");
@@ -287,12 +285,12 @@ START_TEST(test_store_reads__every_flipped_byte_is_found)
                  "x'ff') || substr(data, %d) AS BLOB) WHERE digest = x'%s'",
                  (int)at - 1, (int)at, (int)at + 1, hex);
         store_fixture_sql(&fixture, sql);
-        enum bp_code code = read_snapshot(stages[1], &out);
+        enum bp_code code = read_snapshot(sample_stages[1], &out);
         ck_assert_msg(code == BP_E_snapshot_corrupt, "byte %d: %s", (int)at, bp_code_name(code));
         ck_assert_uint_eq(out.len, 0);
         store_fixture_sql(&fixture,
                           "UPDATE snapshots SET data = (SELECT data FROM kept WHERE kept.seq = snapshots.seq)");
-        ck_assert_int_eq(read_snapshot(stages[1], &out), BP_OK);
+        ck_assert_int_eq(read_snapshot(sample_stages[1], &out), BP_OK);
         bp_buf_clear(&out);
     }
     bp_buf_release(&out);
@@ -302,9 +300,9 @@ END_TEST
 START_TEST(test_store_reads__a_length_that_was_altered_is_found)
 {
     struct bp_buf out = {0};
-    store_fixture_put(&fixture, "plan", stages, 4);
+    store_fixture_put(&fixture, "plan", sample_stages, 4);
     store_fixture_sql(&fixture, "UPDATE snapshots SET bytes = 9000000000000000");
-    ck_assert_int_eq(read_snapshot(stages[0], &out), BP_E_snapshot_corrupt);
+    ck_assert_int_eq(read_snapshot(sample_stages[0], &out), BP_E_snapshot_corrupt);
     bp_buf_release(&out);
 }
 END_TEST
@@ -313,17 +311,17 @@ START_TEST(test_store_reads__replay_gets_the_bytes_as_they_are)
 {
     struct bp_buf out = {0};
     bool unpacked = false;
-    struct bp_digest model = digest_of_text(stages[0]), next = digest_of_text(stages[1]);
-    store_fixture_put(&fixture, "plan", stages, 4);
+    struct bp_digest model = digest_of_text(sample_stages[0]), next = digest_of_text(sample_stages[1]);
+    store_fixture_put(&fixture, "plan", sample_stages, 4);
     /* Another's good frame under this digest unpacks, and is not what the digest says. */
     store_fixture_sql(&fixture, "UPDATE snapshots SET (bytes, data) = (SELECT bytes, data FROM snapshots WHERE "
                                 "stage = 'distributed') WHERE stage = 'model'");
     ck_assert_int_eq(bp_store_snapshot_read_raw(fixture.store, &model, &out, &unpacked, NULL), 0);
     ck_assert(unpacked);
-    ck_assert_uint_eq(out.len, strlen(stages[1]));
-    ck_assert_mem_eq(out.data, stages[1], out.len);
+    ck_assert_uint_eq(out.len, strlen(sample_stages[1]));
+    ck_assert_mem_eq(out.data, sample_stages[1], out.len);
     bp_buf_clear(&out);
-    ck_assert_int_eq(read_snapshot(stages[0], &out), BP_E_snapshot_corrupt);
+    ck_assert_int_eq(read_snapshot(sample_stages[0], &out), BP_E_snapshot_corrupt);
     store_fixture_sql(&fixture, "UPDATE snapshots SET data = x'00' WHERE stage = 'distributed'");
     ck_assert_int_eq(bp_store_snapshot_read_raw(fixture.store, &next, &out, &unpacked, NULL), 0);
     ck_assert(!unpacked);
@@ -333,16 +331,6 @@ START_TEST(test_store_reads__replay_gets_the_bytes_as_they_are)
 END_TEST
 
 /* ---- Lineage ---- */
-
-/* Three plans of one model: two distributed snapshots, the first with two targets. */
-static const char *const tree[3][4] = {{"m", "d1", "p1", "c1"}, {"m", "d1", "p1", "c2"}, {"m", "d2", "p2", "c3"}};
-
-static void put_tree(void)
-{
-    static const char *const ids[] = {"one", "two", "three"};
-    for (size_t i = 0; i < 3; i++)
-        store_fixture_put(&fixture, ids[i], tree[i], 4);
-}
 
 /* Reads all pages; the nodes must be `expected`, in order, each but the first with an edge on the same page. */
 static void check_lineage(const char *from, enum bp_store_direction direction, size_t limit,
@@ -373,7 +361,7 @@ START_TEST(test_store_reads__lineage_walks_both_ways_in_pages)
 {
     static const char *const down[] = {"m", "d1", "p1", "c1", "c2", "d2", "p2", "c3"}, *const up[] = {"c2", "p1", "d1",
                                                                                                       "m"};
-    put_tree();
+    store_fixture_put_family(&fixture);
     for (size_t limit = 1; limit <= 9; limit++) {
         check_lineage("m", BP_STORE_DESCENDANTS, limit, down, 8);
         check_lineage("c2", BP_STORE_ANCESTORS, limit, up, 4);
@@ -387,8 +375,8 @@ START_TEST(test_store_reads__a_lineage_edge_names_its_derivations)
     struct bp_store_lineage page;
     struct bp_digest from = digest_of_text("d1"), target = digest_of_text("p1");
     struct sample again;
-    put_tree();
-    sample_init(&again, "with a later pass", tree[0], 3);
+    store_fixture_put_family(&fixture);
+    sample_init(&again, "with a later pass", sample_family[0], 3);
     again.derivations[1].revision = 2;
     ck_assert_int_eq(sample_put(fixture.store, &again), BP_OK);
     ck_assert_int_eq(
@@ -412,7 +400,7 @@ START_TEST(test_store_reads__lineage_of_nothing_and_with_foreign_cursors_is_refu
     struct bp_store_lineage page;
     struct bp_digest none = digest_of_text("not stored"), model = digest_of_text("m");
     struct bp_err err = {0};
-    put_tree();
+    store_fixture_put_family(&fixture);
     ck_assert_int_eq(
         bp_store_lineage_read(fixture.store, &none, BP_STORE_ANCESTORS, 9, NULL, &fixture.arena, &page, &err), -1);
     ck_assert_int_eq(err.code, BP_E_not_found);

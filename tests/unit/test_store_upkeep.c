@@ -10,8 +10,6 @@
 extern const struct bp_embedded bp_migrations[];
 
 static struct store_fixture fixture;
-static const char *const stages[] = {"{\"stage\":\"model\"}", "{\"stage\":\"distributed\"}", "{\"stage\":\"portable\"}",
-                                     "{\"stage\":\"concrete\"}"};
 
 static void set_up(void)
 {
@@ -33,7 +31,7 @@ struct found {
 static void note_defect(void *data, const struct bp_store_defect *defect)
 {
     struct found *found = data;
-    struct bp_digest portable = digest_of_text(stages[2]);
+    struct bp_digest portable = digest_of_text(sample_stages[2]);
     char key[BP_DIGEST_TEXT];
     bp_digest_format(&portable, key);
     found->n++;
@@ -52,7 +50,7 @@ START_TEST(test_store_upkeep__verify_tells_everything_that_was_altered)
 {
     struct found found;
     struct bp_store_verified done;
-    store_fixture_put(&fixture, "plan", stages, 4);
+    store_fixture_put(&fixture, "plan", sample_stages, 4);
     ck_assert_int_eq(verify(&found, &done), BP_OK);
     ck_assert_uint_eq(done.snapshots, 4);
     ck_assert_uint_eq(done.derivations, 3);
@@ -80,7 +78,7 @@ START_TEST(test_store_upkeep__verify_ends_when_it_is_told_to)
     struct found found = {0};
     struct bp_store_verified done;
     const struct bp_store_verifier verifier = {.defect = note_defect, .data = &found, .stop = &stop};
-    store_fixture_put(&fixture, "plan", stages, 4);
+    store_fixture_put(&fixture, "plan", sample_stages, 4);
     ck_assert_int_eq(bp_store_verify(fixture.path, &verifier, &done, &err), -1);
     ck_assert_int_eq(err.code, BP_E_deadline_exceeded);
 }
@@ -92,8 +90,8 @@ START_TEST(test_store_upkeep__a_reader_of_a_file_in_use_sees_the_plans_in_their_
     const struct bp_store_plan_name *names;
     struct bp_store_place after = {0};
     size_t n = 0;
-    store_fixture_put(&fixture, "one", stages, 4);
-    store_fixture_put(&fixture, "two", stages, 3);
+    store_fixture_put(&fixture, "one", sample_stages, 4);
+    store_fixture_put(&fixture, "two", sample_stages, 3);
     store_fixture_sql(&fixture, "UPDATE plans SET committed_at = 9 WHERE seq = 2");
     ck_assert_int_eq(bp_store_open_reader(fixture.path, &reader, NULL), 0);
     ck_assert_int_eq(bp_store_plans_after(reader, &after, 1, &fixture.arena, &names, &n, NULL), 0);
@@ -121,11 +119,11 @@ START_TEST(test_store_upkeep__a_backup_is_a_database_of_the_moment_it_was_begun)
     struct bp_err err = {0};
     const struct bp_store_verifier verifier = {.defect = note_defect, .data = &found};
     snprintf(to, sizeof to, "%s.copy", fixture.path);
-    store_fixture_put(&fixture, "plan", stages, 4);
+    store_fixture_put(&fixture, "plan", sample_stages, 4);
     ck_assert_msg(bp_store_backup(fixture.store, to, &backup, &err) == 0, "%s", err.message);
     ck_assert_uint_gt(backup.pages, 0);
     ck_assert_uint_eq(backup.pages, backup.all_pages);
-    store_fixture_put(&fixture, "later", stages, 3);
+    store_fixture_put(&fixture, "later", sample_stages, 3);
     ck_assert_int_eq(bp_store_verify(to, &verifier, &done, NULL), 0);
     ck_assert_uint_eq(done.plans, 1);
     ck_assert_uint_eq(done.defects, 0);
@@ -151,7 +149,7 @@ START_TEST(test_store_upkeep__a_backup_that_cannot_be_made_leaves_nothing_and_to
     struct bp_store_backup backup = {.stop = &stop};
     struct bp_err err = {0};
     snprintf(to, sizeof to, "%s.copy", fixture.path);
-    store_fixture_put(&fixture, "plan", stages, 4);
+    store_fixture_put(&fixture, "plan", sample_stages, 4);
     ck_assert_int_eq(bp_store_backup(fixture.store, to, &backup, &err), -1);
     ck_assert_int_eq(err.code, BP_E_stopping);
     ck_assert_int_ne(access(to, F_OK), 0);
@@ -163,8 +161,6 @@ START_TEST(test_store_upkeep__a_backup_that_cannot_be_made_leaves_nothing_and_to
 END_TEST
 
 /* ---- Taking plans out ---- */
-
-static const char *const shared[3][4] = {{"m", "d1", "p1", "c1"}, {"m", "d1", "p1", "c2"}, {"m", "d2", "p2", "c3"}};
 
 static void accept_job(const char *id, const char *kind)
 {
@@ -210,18 +206,11 @@ static void expect_rows(int64_t plans, int64_t snapshots, int64_t derivations)
     ck_assert_uint_eq(done.defects, 0);
 }
 
-static void put_shared(void)
-{
-    static const char *const ids[] = {"one", "two", "three"};
-    for (size_t i = 0; i < 3; i++)
-        store_fixture_put(&fixture, ids[i], shared[i], 4);
-}
-
 START_TEST(test_store_upkeep__a_collection_takes_whole_plans_one_after_the_other)
 {
     struct bp_store_place from = {0, 1};
     struct bp_store_tally_page tallies;
-    put_shared();
+    store_fixture_put_family(&fixture);
     accept_job("gc", "collections");
     /* No time: one plan each. */
     struct bp_store_collection step = collect(from, 0);
@@ -282,7 +271,7 @@ START_TEST(test_store_upkeep__a_collection_whose_group_is_undone_takes_the_same_
     struct bp_store_unit probe = {.probe = true, .done = submit_both, .data = &together};
     struct bp_store_plan plan;
     struct bp_err err = {0};
-    put_shared();
+    store_fixture_put_family(&fixture);
     accept_job("gc", "collections");
     sem_init(&together.told, 0, 0);
     bp_store_submit(fixture.store, &probe);
@@ -304,7 +293,7 @@ START_TEST(test_store_upkeep__a_pin_keeps_its_plan_and_is_there_once)
     struct bp_store_pin pin = {.plan = digest_of_text("two"), .at = 5};
     struct bp_store_unit unit = {.pin = &pin};
     struct bp_store_pin_page page;
-    put_shared();
+    store_fixture_put_family(&fixture);
     ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
     ck_assert(!pin.missing);
     pin.at = 9;
@@ -336,7 +325,7 @@ START_TEST(test_store_upkeep__what_a_plan_takes_with_it_is_what_a_dry_run_says)
     uint64_t snapshots = 0, derivations = 0, bytes = 0;
     struct bp_store_pin pin = {.plan = digest_of_text("three"), .at = 5};
     struct bp_store_unit unit = {.pin = &pin};
-    put_shared();
+    store_fixture_put_family(&fixture);
     ck_assert_int_eq(store_fixture_commit(&fixture, &unit), BP_OK);
     ck_assert_int_eq(bp_store_plans_after(fixture.store, &after, 9, &fixture.arena, &names, &n, NULL), 0);
     ck_assert_uint_eq(n, 3);
@@ -361,7 +350,7 @@ START_TEST(test_store_upkeep__another_try_at_a_failed_plan_leaves_nothing_of_the
 {
     struct sample first, second;
     static const char *const other[] = {"m", "d3", "p3"};
-    sample_init(&first, "plan", shared[0], 3);
+    sample_init(&first, "plan", sample_family[0], 3);
     first.plan.state = BP_STORE_FAILED;
     first.plan.facts = (struct bp_store_text){0};
     first.plan.diagnostics = (struct bp_store_text){"[]", 2};
