@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -39,7 +40,8 @@ struct bp_http {
     bool parts_are_in_place; /* what libmicrohttpd hands out stands in the text that it received */
     int listener;
     bool inherited;                                         /* the listener: it is not ours alone */
-    char socket[sizeof((struct sockaddr_un *)0)->sun_path]; /* to unlink; "" for none */
+    char socket[sizeof((struct sockaddr_un *)0)->sun_path]; /* "" for none */
+    struct stat socket_made;
     char address[BP_LISTEN_NAME];
     struct bp_pulse pulses[2]; /* of the daemon, and of that of the Unix socket when that is another */
     size_t n_pulses;
@@ -412,7 +414,7 @@ static int listen_on(struct bp_http *http, const struct bp_http_options *options
         return -1;
     if (options->unix_listener >= 0 || !*options->socket)
         return 0;
-    if (bp_listen_unix(options->socket, &http->connections.unix_listener, err))
+    if (bp_listen_unix(options->socket, &http->connections.unix_listener, &http->socket_made, err))
         return -1;
     memcpy(http->socket, options->socket, strlen(options->socket) + 1);
     return 0;
@@ -481,7 +483,7 @@ static void http_free(struct bp_http *http)
     if (http->connections.unix_listener >= 0)
         close(http->connections.unix_listener);
     if (*http->socket)
-        unlink(http->socket);
+        bp_listen_unlink(http->socket, &http->socket_made);
     pthread_mutex_destroy(&http->turn);
     free(http);
 }

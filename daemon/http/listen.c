@@ -51,7 +51,7 @@ static int remove_stale(const struct sockaddr_un *address, struct bp_err *err)
     return 0;
 }
 
-int bp_listen_unix(const char *path, int *ret, struct bp_err *err)
+int bp_listen_unix(const char *path, int *ret, struct stat *ret_made, struct bp_err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, path, strlen(path) + 1);
@@ -62,6 +62,7 @@ int bp_listen_unix(const char *path, int *ret, struct bp_err *err)
     mode_t before = umask(0117);
     bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
     umask(before);
+    bound = bound && lstat(path, ret_made) == 0;
     if (!bound || listen(fd, 1024)) {
         bp_fail(err, BP_E_network_failed, "", "%s cannot be listened on: %s", path, strerror(errno));
         if (bound)
@@ -72,4 +73,11 @@ int bp_listen_unix(const char *path, int *ret, struct bp_err *err)
     }
     *ret = fd;
     return 0;
+}
+
+void bp_listen_unlink(const char *path, const struct stat *made)
+{
+    struct stat status;
+    if (lstat(path, &status) == 0 && status.st_dev == made->st_dev && status.st_ino == made->st_ino)
+        unlink(path);
 }

@@ -13,8 +13,22 @@
  * free it. */
 char *bp_store_real_path(const char *path, struct bp_err *err);
 
-/* Takes PATH.lock for as long as the descriptor stays open, and writes the pid into it. */
-int bp_store_lock(const char *real_path, int *ret_fd, struct bp_err *err);
+/* What keeps another daemon away from a database, and what tells that it is still where it was. */
+struct bp_store_hold {
+    int lock; /* of PATH.lock; -1: nothing is held */
+    int file; /* of the file itself; -1: it is not there yet. Not to be closed before SQLite has closed it */
+};
+
+/* Takes PATH.lock, writes the pid into it, and the file, where there is one. database_locked when another process has
+ * either. */
+int bp_store_hold(const char *real_path, struct bp_store_hold *ret, struct bp_err *err);
+
+/* The same of a file that was made since then. */
+int bp_store_hold_file(const char *real_path, struct bp_store_hold *hold, struct bp_err *err);
+void bp_store_let_go(struct bp_store_hold *hold);
+
+/* Whether the file that is held has its name yet: what is written to another is lost with it. */
+bool bp_store_is_in_place(const char *real_path, const struct bp_store_hold *hold);
 
 /* ---- wal.c ---- */
 
@@ -75,6 +89,8 @@ struct bp_store_writer {
     int64_t page_size;
     unsigned batch;
     struct bp_store_observer observer;
+    const char *path;                 /* where the file is to be */
+    const struct bp_store_hold *hold; /* of it */
     pthread_t thread;
 
     pthread_mutex_t queue_lock;
@@ -88,11 +104,13 @@ struct bp_store_writer {
     struct bp_store_counts counts; /* under counts_lock, with all to `busy_checkpoints` */
     uint64_t commits, units, failed_units, checkpoints, busy_checkpoints;
 
-    atomic_bool failed;
+    atomic_bool failed;             /* for good */
+    atomic_bool misplaced;          /* because the file is no longer where it was */
     atomic_uint_fast64_t wal_bytes; /* not yet in the database file, as of the last commit */
 };
 
-/* `writer->db`, `counts`, `wal_limit`, `batch` and `observer` are set by the caller, the rest is zero. */
+/* `writer->db`, `counts`, `wal_limit`, `batch`, `observer`, `path` and `hold` are set by the caller, the rest is zero.
+ */
 int bp_store_writer_start(struct bp_store_writer *writer, struct bp_err *err);
 /* Commits what is queued and ends the thread. */
 void bp_store_writer_stop(struct bp_store_writer *writer);
@@ -121,7 +139,7 @@ void bp_store_pool_give(struct bp_store_pool *pool, struct bp_db *db);
 struct bp_store {
     char *path;
     bool is_new;
-    int lock_fd;
+    struct bp_store_hold hold;
     struct bp_store_writer writer;
     struct bp_store_pool pool;
 };

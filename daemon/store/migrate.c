@@ -140,19 +140,20 @@ int bp_store_checkpoint_all(struct bp_db *db, struct bp_err *err)
 
 int bp_store_migrate(const char *path, bool dry_run, unsigned *ret_from, unsigned *ret_to, struct bp_err *err)
 {
-    int lock_fd, result = -1;
+    struct bp_store_hold hold;
+    int result = -1;
     unsigned version = 0;
     char *real = bp_store_real_path(path, err);
     if (!real)
         return -1;
-    if (bp_store_lock(real, &lock_fd, err) == 0) {
+    if (bp_store_hold(real, &hold, err) == 0) {
         result = bp_store_check_log(real, err);
         if (result == 0)
             result = bp_store_schema(real, !dry_run, &version, err);
         struct bp_db db;
         if (result == 0 && !dry_run && (result = bp_store_open_writer(real, version, &db, err)) == 0)
             bp_db_close(&db);
-        close(lock_fd);
+        bp_store_let_go(&hold);
     }
     free(real);
     if (result == 0) {

@@ -44,7 +44,9 @@ static int open_connections(struct bp_store *store, const struct bp_store_option
         bp_store_open_writer(store->path, version, &writer->db, err) < 0)
         return -1;
     store->is_new = version == 0;
-    if (count_rows(&writer->db, &writer->counts, err) == 0 &&
+    writer->path = store->path;
+    writer->hold = &store->hold;
+    if (bp_store_hold_file(store->path, &store->hold, err) == 0 && count_rows(&writer->db, &writer->counts, err) == 0 &&
         bp_store_pool_open(&store->pool, store->path, readers, deadline_ms, err) == 0) {
         if (bp_store_writer_start(writer, err) == 0)
             return 0;
@@ -56,8 +58,7 @@ static int open_connections(struct bp_store *store, const struct bp_store_option
 
 static void free_store(struct bp_store *store)
 {
-    if (store->lock_fd >= 0)
-        close(store->lock_fd);
+    bp_store_let_go(&store->hold);
     free(store->path);
     free(store);
 }
@@ -67,9 +68,9 @@ int bp_store_open(const struct bp_store_options *options, struct bp_store **ret,
     struct bp_store *store = calloc(1, sizeof *store);
     if (!store)
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the store");
-    store->lock_fd = -1;
+    store->hold = (struct bp_store_hold){-1, -1};
     store->path = bp_store_real_path(options->path, err);
-    if (!store->path || bp_store_lock(store->path, &store->lock_fd, err) < 0 ||
+    if (!store->path || bp_store_hold(store->path, &store->hold, err) < 0 ||
         open_connections(store, options, err) < 0) {
         free_store(store);
         return -1;
@@ -84,7 +85,7 @@ int bp_store_open_reader(const char *path, struct bp_store **ret, struct bp_err 
     struct bp_store *store = calloc(1, sizeof *store);
     if (!store)
         return bp_fail(err, BP_E_out_of_memory, "", "no memory for the store");
-    store->lock_fd = -1;
+    store->hold = (struct bp_store_hold){-1, -1};
     store->path = bp_store_real_path(path, err);
     int result = store->path ? bp_store_check_log(store->path, err) : -1;
     if (result == 0)
@@ -111,7 +112,7 @@ void bp_store_close(struct bp_store *store)
 {
     if (!store)
         return;
-    bool writes = store->lock_fd >= 0;
+    bool writes = store->hold.lock >= 0;
     if (writes)
         bp_store_writer_stop(&store->writer);
     bp_store_pool_close(&store->pool);
@@ -123,6 +124,8 @@ void bp_store_close(struct bp_store *store)
 int bp_store_ready(const struct bp_store *store, struct bp_err *err)
 {
     const struct bp_store_writer *writer = &store->writer;
+    if (atomic_load(&writer->misplaced))
+        return bp_fail(err, BP_E_storage_failed, "", "%s was moved or removed while it was in use", store->path);
     if (atomic_load(&writer->failed))
         return bp_fail(err, BP_E_storage_failed, "", "a write or a sync failed; the daemon must be started again");
     uint64_t wal_bytes = atomic_load(&writer->wal_bytes);

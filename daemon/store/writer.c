@@ -149,6 +149,13 @@ static void commit_group(struct bp_store_writer *writer, struct bp_store_unit *g
         fail_group(writer, group, &err);
         return;
     }
+    if (!bp_store_is_in_place(writer->path, writer->hold)) {
+        atomic_store(&writer->misplaced, true);
+        atomic_store(&writer->failed, true);
+        bp_fail(&err, BP_E_storage_failed, "", "the database was moved or removed while it was in use");
+        fail_group(writer, group, &err);
+        return;
+    }
     struct bp_store_counts counts = {0};
     int64_t commit_ns = 0;
     int rc = write_group(&writer->db, group, &counts, &commit_ns);

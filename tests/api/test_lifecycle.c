@@ -234,7 +234,35 @@ START_TEST(test_lifecycle__a_second_daemon_on_the_database_is_refused)
     const char *link_path = keep_text("%s/link.db", server.directory);
     ck_assert_int_eq(link(server.database, link_path), 0);
     ck_assert_int_eq(server_refuses(link_path, log, NULL), 1);
+    ck_assert_int_eq(unlink(link_path), 0);
+    /* The lock is on the file as well, which has no other lock where it is mounted elsewhere or somebody tidied up. */
+    ck_assert_int_eq(unlink(keep_text("%s.lock", server.database)), 0);
+    ck_assert_int_eq(server_refuses(server.database, log, NULL), 1);
+    ck_assert(server_logged(&other, "another process holds this database"));
+    ck_assert_int_eq(server_refuses(server.database, log, (const char *const[]){"--migrate", NULL}), 1);
     plan_of(request_number(0), 201);
+}
+END_TEST
+
+/* What would be written to a file without a name is not acknowledged, and the next start has what was. */
+START_TEST(test_lifecycle__a_database_that_is_moved_away_takes_no_more_plans)
+{
+    const char *moved = keep_text("%s/moved.db", server.directory);
+    plan_of(request_number(0), 201);
+    ck_assert_int_eq(rename(server.database, moved), 0);
+    if (_i) { /* another one in its place is none of ours either */
+        FILE *other = fopen(server.database, "w");
+        ck_assert_ptr_nonnull(other);
+        fclose(other);
+    }
+    struct reply reply = post_plan(request_number(1));
+    expect_problem(&reply, 503, "storage_failed");
+    ck_assert_int_eq(server_wait(&server), 1);
+    ck_assert(server_logged(&server, "was moved or removed while it was in use"));
+    ck_assert_int_eq(rename(moved, server.database), 0);
+    server_restart(&server, NULL);
+    plan_of(request_number(0), 200);
+    plan_of(request_number(1), 201);
 }
 END_TEST
 
@@ -365,6 +393,18 @@ START_TEST(test_lifecycle__a_unix_socket_is_for_owner_and_group)
     server_kill(&server);
     server_restart(&server, (const char *const[]){"--socket", path, NULL});
     ck_assert_ptr_nonnull(strstr(get_over(path, "/healthz"), "ok"));
+    /* At the end it takes its own away, and none that has come into its place. */
+    const char *away = keep_text("%s/away", server.directory);
+    struct stat other;
+    ck_assert_int_eq(rename(path, away), 0);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    server_stop(&server);
+    ck_assert_int_eq(stat(path, &other), 0);
+    ck_assert_int_eq(unlink(path), 0);
+    server_restart(&server, (const char *const[]){"--socket", path, NULL});
+    server_stop(&server);
+    ck_assert_int_eq(stat(path, &other), -1);
+    server_restart(&server, NULL);
 }
 END_TEST
 
@@ -401,6 +441,7 @@ Suite *suite_lifecycle(void)
     tcase_add_test(tcase, test_lifecycle__what_is_in_flight_is_listed_and_not_ready);
     tcase_add_loop_test(tcase, test_lifecycle__a_stop_while_busy_loses_nothing_that_was_answered, 0, 6);
     tcase_add_test(tcase, test_lifecycle__a_second_daemon_on_the_database_is_refused);
+    tcase_add_loop_test(tcase, test_lifecycle__a_database_that_is_moved_away_takes_no_more_plans, 0, 2);
     tcase_add_loop_test(tcase, test_lifecycle__a_bad_command_line_is_a_usage_error, 0,
                         (int)(sizeof bad_arguments / sizeof *bad_arguments));
     tcase_add_test(tcase, test_lifecycle__a_database_that_cannot_be_opened_is_an_error);
