@@ -91,8 +91,9 @@ struct bp_kind {
 
 #define BP_KINDS_MAX 8
 
-/* The most layers of a model of several kinds. */
-enum { BP_LAYERS_MAX = 65536 };
+/* The most layers of a model of several kinds, some twenty times what there is: each may be a run of its own, which is
+ * text in its canonical form, however short what asked for it was. */
+enum { BP_LAYERS_MAX = 4096 };
 
 /* Dimensions as those of a kind. */
 struct bp_model {

@@ -358,7 +358,7 @@ static const struct {
      "out_of_range /hidden_size"},
     {"'model_type': 'mixtral', 'hidden_size': 64, 'vocab_size': 9", ", 'num_hidden_layers': 0",
      "out_of_range /num_hidden_layers"},
-    {"'model_type': 'gpt_oss', 'hidden_size': 64, 'vocab_size': 9", ", 'num_hidden_layers': 65537",
+    {"'model_type': 'gpt_oss', 'hidden_size': 64, 'vocab_size': 9", ", 'num_hidden_layers': 4097",
      "out_of_range /num_hidden_layers"},
     {"'model_type': 'llama4_text', 'hidden_size': 64, 'vocab_size': 9", "", "missing_key /num_hidden_layers"},
     {"'model_type': 'other', 'text_config': {'model_type': 'neither'}", "",
