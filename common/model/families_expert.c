@@ -205,10 +205,10 @@ static void llama4_attention(struct bp_import *import)
 static void llama4_experts(struct bp_import *import)
 {
     struct bp_kind *kind = &import->model.kinds[0];
+    kind->intermediate_size = bp_import_size(import, "intermediate_size_mlp", 16384);
     bp_import_experts(import, &(struct bp_import_experts){"num_local_experts", 16, "num_experts_per_tok", 1,
                                                           "intermediate_size", 8192});
     kind->shared_intermediate_size = kind->expert_intermediate_size;
-    kind->intermediate_size = bp_import_size(import, "intermediate_size_mlp", 16384);
     if (bp_import_layer_list(import, "moe_layers", BP_LAYER_EXPERT, 0))
         return;
     uint64_t step = bp_import_size(import, "interleave_moe_layer_step", 1);

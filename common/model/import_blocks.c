@@ -189,6 +189,11 @@ void bp_import_experts(struct bp_import *import, const struct bp_import_experts 
     uint64_t taken = keys->taken || !count ? bp_import_size(import, keys->taken_key, keys->taken)
                                            : bp_import_required(import, keys->taken_key);
     uint64_t width = bp_import_size(import, keys->width_key, keys->width);
+    const json_t *said = bp_import_peek(import, keys->count_key);
+    bool says_none = json_is_null(said) || (json_is_integer(said) && json_integer_value(said) == 0);
+    if (says_none && !count && !kind->intermediate_size)
+        bp_reader_problem(&import->reader, BP_E_out_of_range, keys->count_key,
+                          "must be at least 1: blocks of this family have no MLP but experts");
     if (!count)
         return;
     if (taken > count)
