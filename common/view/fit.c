@@ -163,11 +163,10 @@ static bool splits_heads(const struct bp_model *model, uint64_t t)
 static void offer_degrees(const struct search *search, enum bp_fit_field field, struct values *values)
 {
     const struct bp_model *model = &search->base->request.model;
-    uint64_t now = bp_fit_value(search->base, field), most = BP_TENSOR_PARALLEL_MAX;
-    if (field == BP_FIT_TENSOR_PARALLEL)
-        most = search->base->devices_per_node;
-    else if (model->num_hidden_layers < most)
-        most = model->num_hidden_layers;
+    uint64_t now = bp_fit_value(search->base, field);
+    uint64_t most = field == BP_FIT_TENSOR_PARALLEL ? search->base->devices_per_node : model->num_hidden_layers;
+    if (most > BP_TENSOR_PARALLEL_MAX)
+        most = BP_TENSOR_PARALLEL_MAX;
     for (uint64_t value = 1; value <= most && value <= search->devices; value++) {
         bool possible = field == BP_FIT_PIPELINE_PARALLEL || splits_heads(model, value);
         if (value != now && possible && search->devices % value == 0)

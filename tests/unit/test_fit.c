@@ -310,6 +310,18 @@ START_TEST(test_fit__models_and_pipelines_of_any_size_are_answered_soon)
 }
 END_TEST
 
+/* Degrees past those that there are are not looked for, however many devices there are to look through. */
+START_TEST(test_fit__nodes_and_worlds_of_any_size_are_answered_soon)
+{
+    json_t *answer = fit_of("{'model': {'name': 'gpt2'}, 'workload': {'mode': 'training', 'sequence_length': 1024, "
+                            "'micro_batch_size': 1, 'global_batch_size': 1099511627776, 'dtype': 'bfloat16'}, "
+                            "'strategy': {'data_parallel': 1099511627776}, 'devices_per_node': 9007199254740991, "
+                            "'memory_bytes': 1000000}");
+    ck_assert(json_is_false(value_at(answer, "/fits_before_reserve")));
+    ck_assert_int_eq(number_at(answer, "/fewest_devices"), 0);
+}
+END_TEST
+
 /* ---- Refusals ---- */
 
 static const char whole[] =
@@ -527,6 +539,7 @@ Suite *suite_fit(void)
     tcase_add_test(suggestions, test_fit__one_device_is_enough_for_a_small_model);
     tcase_add_test(suggestions, test_fit__nothing_is_found_in_a_memory_that_is_gone);
     tcase_add_test(requests, test_fit__models_and_pipelines_of_any_size_are_answered_soon);
+    tcase_add_test(requests, test_fit__nodes_and_worlds_of_any_size_are_answered_soon);
     tcase_add_loop_test(requests, test_fit__every_problem_is_named_where_it_is, 0,
                         (int)(sizeof refusals / sizeof *refusals));
     tcase_add_test(requests, test_fit__several_problems_are_named_at_once);
