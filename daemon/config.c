@@ -282,12 +282,15 @@ static int on_ini_pair(void *data, const char *section, const char *name, const 
     return 1;
 }
 
-/* All of the file, which may be a pipe: it is opened once. False: errno says why not. */
+/* Most bytes of a file that are read: one that has more, or never ends, is no configuration. */
+enum { FILE_MOST = 1 << 20 };
+
+/* All of the file, or more than the most. It may be a pipe: it is opened once. False: errno says why not. */
 static bool read_text(const char *path, struct bp_buf *ret)
 {
     FILE *file = fopen(path, "re");
     char piece[4096];
-    for (size_t n; file && (n = fread(piece, 1, sizeof piece, file)) > 0;)
+    for (size_t n; file && ret->len <= FILE_MOST && (n = fread(piece, 1, sizeof piece, file)) > 0;)
         bp_buf_add(ret, piece, n);
     bool failed = !file || ferror(file) || ret->failed;
     if (file)
@@ -318,6 +321,8 @@ static void read_file(struct reading *reading)
         bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "is a directory");
     else if (!read_text(reading->file, &text))
         bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "cannot be read: %s", strerror(errno));
+    else if (text.len > FILE_MOST)
+        bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "is larger than %d bytes", FILE_MOST);
     else if (text.len && memchr(text.data, '\0', text.len))
         bp_problems_add(reading->problems, BP_E_config_invalid, reading->file, "has a NUL");
     else if ((line = long_line(&text)) > 0)

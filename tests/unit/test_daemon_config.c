@@ -282,6 +282,8 @@ START_TEST(test_config__a_file_that_is_none_is_refused)
     expect_problem(0, "/nonexistent/file.ini", "cannot be read");
     read_config("--config", "/", NULL, NULL, NULL);
     expect_problem(0, "/", "is a directory");
+    read_config("--config", "/dev/zero", NULL, NULL, NULL); /* has no end */
+    expect_problem(0, "/dev/zero", "is larger than");
     write_file("workers 3\n");
     read_config("--config", file, NULL, NULL, NULL);
     expect_problem(0, file, "line 1");
