@@ -10,17 +10,18 @@
 #include "common/base/u128.h"
 
 struct scan {
-    bool has_text, too_deep;
-    struct bp_json_position position; /* where it went too deep */
+    bool has_text, too_deep, too_many;
+    size_t n_values;                  /* at the most: what begins or follows another */
+    struct bp_json_position position; /* where it went too far */
 };
 
-/* Counts brackets outside strings, before the parser recurses on them. */
-static struct scan scan_depth(const char *text, size_t n)
+/* Counts brackets and commas outside strings, before the parser recurses on them and allocates for each value. */
+static struct scan scan_text(const char *text, size_t n, size_t most)
 {
-    struct scan scan = {.position = {1, 0}};
+    struct scan scan = {.n_values = 1, .position = {1, 0}};
     unsigned depth = 0;
     bool in_string = false, escaped = false;
-    for (size_t i = 0; i < n && !scan.too_deep; i++) {
+    for (size_t i = 0; i < n && !scan.too_deep && !scan.too_many; i++) {
         char c = text[i];
         scan.position.column++;
         if (c == '\n')
@@ -34,6 +35,9 @@ static struct scan scan_depth(const char *text, size_t n)
             in_string = true;
         } else if (c == '[' || c == '{') {
             scan.too_deep = ++depth > BP_JSON_DEPTH_MAX;
+            scan.too_many = ++scan.n_values > most;
+        } else if (c == ',') {
+            scan.too_many = ++scan.n_values > most;
         } else if ((c == ']' || c == '}') && depth) {
             depth--;
         }
@@ -136,9 +140,9 @@ static json_t *load_tamed(const char *text, size_t n, json_error_t *error, bool 
     return value;
 }
 
-json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_position, struct bp_err *err)
+static json_t *parse(const char *text, size_t n, size_t most, struct bp_json_position *ret_position, struct bp_err *err)
 {
-    struct scan scan = scan_depth(text, n);
+    struct scan scan = scan_text(text, n, most);
     if (!scan.has_text) {
         *ret_position = (struct bp_json_position){1, 1};
         bp_fail(err, BP_E_empty_body, "", "there is no JSON text");
@@ -148,6 +152,12 @@ json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_p
         *ret_position = scan.position;
         bp_fail(err, BP_E_too_deep, "", "line %d, column %d: deeper than %d levels", scan.position.line,
                 scan.position.column, BP_JSON_DEPTH_MAX);
+        return NULL;
+    }
+    if (scan.too_many) {
+        *ret_position = scan.position;
+        bp_fail(err, BP_E_too_many_values, "", "line %d, column %d: more than %zu values", scan.position.line,
+                scan.position.column, most);
         return NULL;
     }
     json_error_t error;
@@ -162,6 +172,16 @@ json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_p
                 out_of_memory ? "no memory to read the text" : error.text);
     }
     return value;
+}
+
+json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_position, struct bp_err *err)
+{
+    return parse(text, n, SIZE_MAX, ret_position, err);
+}
+
+json_t *bp_json_parse_request(const char *text, size_t n, struct bp_json_position *ret_position, struct bp_err *err)
+{
+    return parse(text, n, BP_JSON_VALUES_MAX, ret_position, err);
 }
 
 json_t *bp_json_copy_object(const json_t *object)

@@ -26,6 +26,11 @@ struct bp_json_position {
  * the value back with json_decref. */
 json_t *bp_json_parse(const char *text, size_t n, struct bp_json_position *ret_position, struct bp_err *err);
 
+/* The same of a request's text, which may hold no more than BP_JSON_VALUES_MAX values (else too_many_values): some five
+ * times what the largest request that means something has, and no more than a reader should be kept from others for. */
+#define BP_JSON_VALUES_MAX 32768
+json_t *bp_json_parse_request(const char *text, size_t n, struct bp_json_position *ret_position, struct bp_err *err);
+
 /* A copy of an object with the same members, which are shared; NULL when memory ran out. */
 json_t *bp_json_copy_object(const json_t *object);
 

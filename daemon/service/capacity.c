@@ -38,7 +38,7 @@ static struct bp_answer *run_fit(struct bp_errand *errand)
     struct bp_arena arena = {0};
     struct bp_json_position position;
     struct bp_err err = {0};
-    json_t *request = bp_json_parse(errand->body.data, errand->body.len, &position, &err);
+    json_t *request = bp_json_parse_request(errand->body.data, errand->body.len, &position, &err);
     struct bp_answer *answer =
         request ? answer_fit(request, &arena) : bp_problem_of(&err, &(struct bp_problem_extra){.position = &position});
     json_decref(request);

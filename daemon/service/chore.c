@@ -383,7 +383,7 @@ struct bp_answer *bp_chore_create(struct bp_service *service, const struct bp_ch
     struct bp_err err = {0};
     struct bp_digest same;
     bool found = false;
-    json_t *json = bp_json_parse(body, n, &position, &err);
+    json_t *json = bp_json_parse_request(body, n, &position, &err);
     if (!json)
         return bp_problem_of(&err, &(struct bp_problem_extra){.position = &position});
     struct bp_chore *chore = chore_new(service, kind, json, &problems, &err);

@@ -19,7 +19,7 @@ static struct bp_answer *read_request(const char *body, size_t n, struct reading
     struct bp_problems problems = {0};
     struct bp_err err = {0};
     struct bp_answer *refusal = NULL;
-    json_t *json = bp_json_parse(body, n, &position, &err);
+    json_t *json = bp_json_parse_request(body, n, &position, &err);
     if (!json)
         return bp_problem_of(&err, &(struct bp_problem_extra){.position = &position});
     if (bp_request_read(json, &reading->arena, &problems, &reading->request, &reading->config) < 0)

@@ -226,6 +226,19 @@ START_TEST(test_refusals__deep_nesting_is_refused_before_it_is_followed)
 }
 END_TEST
 
+/* A megabyte of the shortest values would keep the HTTP thread from everybody for a quarter of a second. */
+START_TEST(test_refusals__a_text_of_many_values_is_refused_before_it_is_parsed)
+{
+    static const char *const targets[] = {"/v1/plans", "/v1/fit"};
+    char *values = repeated("[],", 340000);
+    struct reply reply = http_post(targets[_i], keep_text("[%s0]", values));
+    free(values);
+    expect_problem(&reply, 400, "too_many_values");
+    ck_assert_int_eq(int_at(expect_error(&reply, "", "too_many_values"), "/line"), 1);
+    expect_unharmed();
+}
+END_TEST
+
 START_TEST(test_refusals__a_body_of_two_megabytes_is_too_large)
 {
     char *body = repeated(" ", 2 * 1024 * 1024);
@@ -379,6 +392,7 @@ Suite *suite_refusals(void)
     tcase_add_test(tcase, test_refusals__a_number_past_64_bits_is_out_of_range);
     tcase_add_loop_test(tcase, test_refusals__a_body_that_is_no_object_is_refused, 0, COUNT(not_objects));
     tcase_add_loop_test(tcase, test_refusals__deep_nesting_is_refused_before_it_is_followed, 0, 2);
+    tcase_add_loop_test(tcase, test_refusals__a_text_of_many_values_is_refused_before_it_is_parsed, 0, 2);
     tcase_add_test(tcase, test_refusals__a_body_of_two_megabytes_is_too_large);
     tcase_add_test(tcase, test_refusals__a_chunked_body_of_two_megabytes_is_too_large);
     tcase_add_loop_test(tcase, test_refusals__a_body_that_is_not_called_json_is_refused, 0, COUNT(wrong_types));

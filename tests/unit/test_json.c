@@ -138,6 +138,35 @@ START_TEST(test_json__sixty_four_levels_are_read_and_sixty_five_are_not)
 }
 END_TEST
 
+static enum bp_code read_request_of(size_t n_values, const char *value)
+{
+    struct bp_buf text = {0};
+    struct bp_json_position position;
+    struct bp_err err = {0};
+    bp_buf_addch(&text, '[');
+    for (size_t i = 1; i < n_values; i++)
+        bp_buf_addf(&text, "%s%s", i > 1 ? "," : "", value);
+    bp_buf_addch(&text, ']');
+    json_t *json = bp_json_parse_request(text.data, text.len, &position, &err);
+    ck_assert(json == NULL || json_array_size(json) == n_values - 1);
+    json_decref(json);
+    json = bp_json_parse(text.data, text.len, &position, NULL); /* what is no request may have any number */
+    ck_assert_uint_eq(json_array_size(json), n_values - 1);
+    json_decref(json);
+    bp_buf_release(&text);
+    return err.code;
+}
+
+START_TEST(test_json__a_request_has_a_bounded_number_of_values)
+{
+    ck_assert_int_eq(read_request_of(BP_JSON_VALUES_MAX - 1, "0"), BP_OK);
+    ck_assert_int_eq(read_request_of(BP_JSON_VALUES_MAX, "\",[,{\""), BP_OK); /* those in strings are none */
+    ck_assert_int_eq(read_request_of(BP_JSON_VALUES_MAX + 1, "0"), BP_E_too_many_values);
+    ck_assert_int_eq(read_request_of(BP_JSON_VALUES_MAX / 2 - 1, "[]"), BP_OK);
+    ck_assert_int_eq(read_request_of(BP_JSON_VALUES_MAX / 2 + 2, "{}"), BP_E_too_many_values);
+}
+END_TEST
+
 START_TEST(test_json__a_hundred_thousand_brackets_are_refused_at_once)
 {
     struct bp_err err = {0};
@@ -394,6 +423,7 @@ Suite *suite_json(void)
     tcase_add_loop_test(parse, test_json__any_one_value_is_read, 0, COUNT(accepted));
     tcase_add_test(parse, test_json__sixty_four_levels_are_read_and_sixty_five_are_not);
     tcase_add_test(parse, test_json__a_hundred_thousand_brackets_are_refused_at_once);
+    tcase_add_test(parse, test_json__a_request_has_a_bounded_number_of_values);
     tcase_add_test(parse, test_json__brackets_in_strings_are_no_levels);
     tcase_add_test(parse, test_json__want_of_memory_is_no_syntax_error);
     tcase_add_test(parse, test_json__want_of_memory_loses_no_character);
