@@ -257,12 +257,12 @@ static bool has_experts(const struct bp_model *model)
     return false;
 }
 
-/* Whether no two ranks hold the same parameters. Experts are spread over fewer ranks of the tensor group than the rest
- * where their degrees are less than its own. */
-static bool holds_one_copy(const struct bp_strategy *strategy)
+/* Experts are spread over fewer ranks of the tensor group than the rest where their degrees are less than its own. */
+bool bp_strategy_holds_copies(const struct bp_strategy *strategy, const struct bp_model *model)
 {
-    return strategy->data_parallel == 1 && strategy->context_parallel == 1 &&
-           (bp_u128)strategy->expert_parallel * strategy->expert_tensor_parallel >= strategy->tensor_parallel;
+    bp_u128 expert_ranks = (bp_u128)strategy->expert_parallel * strategy->expert_tensor_parallel;
+    return strategy->data_parallel > 1 || strategy->context_parallel > 1 ||
+           (has_experts(model) && expert_ranks < strategy->tensor_parallel);
 }
 
 void bp_strategy_normalise(struct bp_strategy *strategy, const struct bp_model *model)
@@ -277,7 +277,7 @@ void bp_strategy_normalise(struct bp_strategy *strategy, const struct bp_model *
         strategy->sequence_parallel = false;
     if (!strategy->sequence_parallel || strategy->recompute == BP_RECOMPUTE_FULL)
         strategy->recompute_all_gather = strategy->sequence_parallel;
-    if (holds_one_copy(strategy))
+    if (!bp_strategy_holds_copies(strategy, model))
         strategy->zero_stage = 0;
     if (strategy->pipeline_parallel == 1)
         strategy->pipeline_schedule = BP_SCHEDULE_NONE;

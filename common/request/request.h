@@ -101,6 +101,9 @@ int bp_request_read_for_job(const json_t *body, struct bp_arena *arena, struct b
 /* Fields without effect take their defaults, so that requests which mean the same are the same. */
 void bp_strategy_normalise(struct bp_strategy *strategy, const struct bp_model *model);
 
+/* Whether some parameters are held by more than one rank: without that `zero_stage` has no effect. */
+bool bp_strategy_holds_copies(const struct bp_strategy *strategy, const struct bp_model *model);
+
 /* What must hold between the values of a request that was read, or changed since: every divisibility, the schedule, the
  * lengths, the devices. Every problem is added. */
 void bp_request_check(const struct bp_request *request, uint64_t position_offset, struct bp_problems *problems);

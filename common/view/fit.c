@@ -302,9 +302,9 @@ static bool follow(const struct search *search)
     if (!search->base->said.expert_tensor_parallel)
         strategy->expert_tensor_parallel = strategy->tensor_parallel;
     follow_pipeline(search->base, strategy);
-    bool alone = strategy->data_parallel * strategy->context_parallel == 1;
     return !(strategy->tensor_parallel == 1 && strategy->sequence_parallel && !base->sequence_parallel) &&
-           !(alone && strategy->zero_stage != base->zero_stage);
+           (strategy->zero_stage == base->zero_stage ||
+            bp_strategy_holds_copies(strategy, &search->base->request.model));
 }
 
 /* What was changed, all of it; false when that is not `wanted` fields. */

@@ -53,6 +53,10 @@ static const char *const jobs[] = {
     "{'model': {'name': 'mixtral-8x7b'}, 'workload': {'mode': 'training', 'sequence_length': 4096, "
     "'micro_batch_size': 1, 'global_batch_size': 128, 'dtype': 'bfloat16'}, 'strategy': {'data_parallel': 64, "
     "'zero_stage': 1}, 'memory_bytes': 85899345920}",
+    /* Experts of which the ranks of one tensor group hold copies, that ZeRO shards with no data parallelism at all. */
+    "{'model': {'name': 'mixtral-8x7b'}, 'workload': {'mode': 'training', 'sequence_length': 4096, "
+    "'micro_batch_size': 1, 'global_batch_size': 8, 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 8, "
+    "'sequence_parallel': true, 'expert_tensor_parallel': 1}, 'memory_bytes': 200000000000}",
     /* Serving. */
     "{'model': {'name': 'llama-3.1-70b'}, 'workload': {'mode': 'inference', 'phase': 'prefill', 'batch_size': 8, "
     "'context_length': 32768, 'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 2, 'replicas': 4}, "
@@ -176,15 +180,33 @@ START_TEST(test_fit__no_part_of_a_suggestion_would_do)
 }
 END_TEST
 
+/* Whether the only change of some suggestion is of this field. */
+static bool suggests_alone(json_t *answer, const char *path)
+{
+    const json_t *suggestions = value_at(answer, "/suggestions");
+    bool alone = false;
+    for (size_t i = 0; i < json_array_size(suggestions); i++)
+        alone |= json_array_size(value_at(suggestions, "/%zu/changes", i)) == 1 &&
+                 strcmp(json_string_value(value_at(suggestions, "/%zu/changes/0/path", i)), path) == 0;
+    return alone;
+}
+
 START_TEST(test_fit__experts_may_be_spread)
 {
-    json_t *answer = fit_of("%s", jobs[10]);
-    const json_t *suggestions = value_at(answer, "/suggestions");
-    bool spread = false;
-    for (size_t i = 0; i < json_array_size(suggestions); i++)
-        spread |= strcmp(json_string_value(value_at(suggestions, "/%zu/changes/0/path", i)),
-                         "/strategy/expert_parallel") == 0;
-    ck_assert(spread);
+    ck_assert(suggests_alone(fit_of("%s", jobs[10]), "/strategy/expert_parallel"));
+}
+END_TEST
+
+START_TEST(test_fit__copies_of_experts_within_a_tensor_group_may_be_sharded)
+{
+    json_t *answer = fit_of("%s", jobs[11]);
+    ck_assert(suggests_alone(answer, "/strategy/zero_stage"));
+    /* Where the experts are divided as the rest is, no rank holds what another holds. */
+    ck_assert(!suggests_alone(fit_of("{'model': {'name': 'mixtral-8x7b'}, 'workload': {'mode': 'training', "
+                                     "'sequence_length': 4096, 'micro_batch_size': 1, 'global_batch_size': 8, "
+                                     "'dtype': 'bfloat16'}, 'strategy': {'tensor_parallel': 8, "
+                                     "'sequence_parallel': true}, 'memory_bytes': 100000000000}"),
+                              "/strategy/zero_stage"));
 }
 END_TEST
 
@@ -533,6 +555,7 @@ Suite *suite_fit(void)
     tcase_add_loop_test(suggestions, test_fit__no_suggestion_holds_another_and_the_fewest_changes_come, 0, N_JOBS);
     tcase_add_loop_test(suggestions, test_fit__no_part_of_a_suggestion_would_do, 0, N_JOBS);
     tcase_add_test(suggestions, test_fit__experts_may_be_spread);
+    tcase_add_test(suggestions, test_fit__copies_of_experts_within_a_tensor_group_may_be_sharded);
     tcase_add_test(suggestions, test_fit__tensor_parallelism_stays_within_a_node);
     tcase_add_test(suggestions, test_fit__the_fewest_devices_hold_the_state_and_some_strategy_on_them_fits);
     tcase_add_test(suggestions, test_fit__the_strategy_of_the_fewest_devices_fits_on_them);
