@@ -108,10 +108,47 @@ void bp_problems_add(struct bp_problems *problems, enum bp_code code, const char
     va_end(args);
 }
 
+static bool are_same(const struct bp_err *a, const struct bp_err *b)
+{
+    return a->code == b->code && strcmp(a->path, b->path) == 0 && strcmp(a->message, b->message) == 0;
+}
+
+void bp_problems_once(struct bp_problems *problems)
+{
+    size_t n = 0;
+    for (size_t i = 0, j; i < problems->n; i++) {
+        for (j = 0; j < n && !are_same(&problems->at[i], &problems->at[j]); j++)
+            continue;
+        if (j == n)
+            problems->at[n++] = problems->at[i];
+    }
+    problems->n = n;
+}
+
 void bp_problems_release(struct bp_problems *problems)
 {
     free(problems->at);
     *problems = (struct bp_problems){0};
+}
+
+/* Whether one path is the other, or holds it. */
+static bool are_on_one_way(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b), shorter = n < m ? n : m;
+    const char *rest = n < m ? b + n : a + m;
+    return strncmp(a, b, shorter) == 0 && (*rest == '\0' || *rest == '/');
+}
+
+bool bp_problems_unread(const struct bp_problems *problems, const char *path)
+{
+    for (size_t i = 0; i < problems->n; i++) {
+        enum bp_code code = problems->at[i].code;
+        bool unread = code == BP_E_missing_key || code == BP_E_wrong_type || code == BP_E_out_of_range ||
+                      code == BP_E_unknown_value;
+        if (unread && are_on_one_way(problems->at[i].path, path))
+            return true;
+    }
+    return false;
 }
 
 bool bp_problems_none(const struct bp_problems *problems)

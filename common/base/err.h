@@ -55,7 +55,14 @@ struct bp_problems {
 void bp_problems_add(struct bp_problems *problems, enum bp_code code, const char *path, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Leaves one of each: what is wrong with several kinds of block alike is one thing to change. */
+void bp_problems_once(struct bp_problems *problems);
+
 void bp_problems_release(struct bp_problems *problems);
+
+/* Whether what should be at `path` could not be read: missing_key, wrong_type, out_of_range or unknown_value is a
+ * problem of it, of a part of it, or of what holds it. */
+bool bp_problems_unread(const struct bp_problems *problems, const char *path);
 
 /* True when nothing was added and nothing was lost. */
 bool bp_problems_none(const struct bp_problems *problems);

@@ -8,6 +8,7 @@ struct reading {
     struct bp_reader reader;
     const struct bp_model *model; /* as far as it is known: all but its kinds */
     struct bp_kind *kind;
+    bool knows_position;
 };
 
 static bool has(const struct reading *in, const char *key)
@@ -112,7 +113,7 @@ static void read_rotary_dim(const struct reading *in)
     if (kind->attention == BP_ATTENTION_LATENT || !has(in, key))
         return;
     kind->rotary_dim = bp_reader_uint(&in->reader, key, 0, BP_JSON_INT_MAX, kind->rotary_dim);
-    if (kind->rotary_dim && in->model->position != BP_POSITION_ROPE)
+    if (kind->rotary_dim && in->model->position != BP_POSITION_ROPE && in->knows_position)
         bp_reader_problem(&in->reader, BP_E_conflict, key, "nothing rotates where positions are not rope");
     else if (kind->head_dim && kind->rotary_dim > kind->head_dim)
         bp_reader_problem(&in->reader, BP_E_out_of_range, key, "a head has %llu elements",
@@ -126,9 +127,9 @@ static void read_qk_norm(const struct reading *in)
     struct bp_kind *kind = in->kind;
     const json_t *value = bp_reader_get(&in->reader, "qk_norm", false);
     bool bias_is_said = has(in, bias_key), bias = bp_reader_bool(&in->reader, bias_key, false);
+    int form = bp_reader_enum(&in->reader, form_key, bp_qk_norm_names + 1, 0);
     if (bp_reader_bool(&in->reader, "qk_norm", false))
-        kind->qk_norm =
-            BP_QK_NORM_HEAD + (enum bp_qk_norm)bp_reader_enum(&in->reader, form_key, bp_qk_norm_names + 1, 0);
+        kind->qk_norm = BP_QK_NORM_HEAD + (enum bp_qk_norm)form;
     else if (!value || json_is_false(value))
         refuse_keys(in, of_norm, "there is no norm of query and key without qk_norm");
     kind->qk_norm_bias = bias_is_said ? bias : bp_form_usual_qk_norm_bias(in->model, kind);
@@ -175,7 +176,10 @@ static void read_mlp(const struct reading *in)
     if (kind->num_experts && kind->experts_per_token > kind->num_experts)
         bp_reader_problem(&in->reader, BP_E_out_of_range, "experts_per_token", "there are %llu experts",
                           (unsigned long long)kind->num_experts);
-    if (kind->shared_gate && !has(in, "shared_expert_intermediate_size"))
+    if (!kind->shared_gate)
+        return;
+    kind->shared_gate = kind->shared_intermediate_size > 0;
+    if (!has(in, "shared_expert_intermediate_size"))
         bp_reader_problem(&in->reader, BP_E_conflict, "shared_expert_gate", "there are no shared experts");
 }
 
@@ -270,6 +274,13 @@ static const json_t *array_of(const struct bp_reader *reader, const char *key, s
     return n >= least && n <= most ? array : NULL;
 }
 
+static bool knows_position(const struct bp_reader *reader)
+{
+    char pointer[BP_POINTER_MAX];
+    bp_reader_pointer(reader, "position", pointer);
+    return !bp_problems_unread(reader->problems, pointer);
+}
+
 static void read_kinds(const struct bp_reader *reader, struct bp_model *model)
 {
     const json_t *kinds = array_of(reader, "kinds", 2, BP_KINDS_MAX);
@@ -277,7 +288,7 @@ static void read_kinds(const struct bp_reader *reader, struct bp_model *model)
     json_t *item;
     json_array_foreach(kinds, i, item) {
         struct bp_kind *kind = &model->kinds[i];
-        struct reading in = {item_reader(reader, "kinds", item, i), model, kind};
+        struct reading in = {item_reader(reader, "kinds", item, i), model, kind, knows_position(reader)};
         if (!in.reader.object)
             continue;
         refuse_unknown(&in.reader, BP_FORM_KIND | BP_FORM_KIND_NAME);
@@ -285,6 +296,15 @@ static void read_kinds(const struct bp_reader *reader, struct bp_model *model)
         read_kind(&in);
     }
     model->n_kinds = (uint32_t)json_array_size(kinds);
+}
+
+/* Whether there are kinds, and each has a name that could be read. */
+static bool knows_names(const struct bp_model *model)
+{
+    bool knows = model->n_kinds > 0;
+    for (uint32_t i = 0; i < model->n_kinds; i++)
+        knows &= model->kinds[i].name[0] != '\0';
+    return knows;
 }
 
 /* One run of layers: how many, and the place of their kind; n_kinds where it is none. */
@@ -295,7 +315,7 @@ static uint64_t read_run(const struct bp_reader *run, const struct bp_model *mod
     uint64_t n = bp_reader_uint_required(run, "count", 1, BP_LAYERS_MAX);
     const char *name = bp_reader_string(run, "kind", true);
     *ret_kind = name ? kind_named(model, model->n_kinds, name) : model->n_kinds;
-    if (name && *ret_kind == model->n_kinds)
+    if (name && *ret_kind == model->n_kinds && knows_names(model))
         bp_reader_problem(run, BP_E_unknown_value, "kind", "no kind has this name");
     return n;
 }
@@ -328,12 +348,12 @@ static void read_layers(const struct bp_reader *reader, struct bp_arena *arena, 
     static const char key[] = "layers", total_key[] = "num_hidden_layers";
     const json_t *runs = array_of(reader, key, 1, BP_LAYERS_MAX);
     uint64_t layers = model->num_hidden_layers, sum = 0;
-    if (layers > BP_LAYERS_MAX)
+    if (layers > BP_LAYERS_MAX) {
         bp_reader_problem(reader, BP_E_out_of_range, total_key, "layers of several kinds may be at most %d",
                           BP_LAYERS_MAX);
-    if (!runs || !layers || layers > BP_LAYERS_MAX || !model->n_kinds)
-        return;
-    uint8_t *kinds = bp_arena_array(arena, layers, 1);
+        layers = 0;
+    }
+    uint8_t *kinds = bp_arena_array(arena, layers + 1, 1); /* of none, where their number could not be read */
     if (!kinds) {
         reader->problems->out_of_memory = true;
         return;
@@ -348,10 +368,10 @@ static void read_layers(const struct bp_reader *reader, struct bp_arena *arena, 
             memset(kinds + sum, (int)kind, n);
         sum += n;
     }
-    if (reader->problems->n == before && sum != layers)
+    if (reader->problems->n == before && runs && layers && sum != layers)
         bp_reader_problem(reader, BP_E_conflict, key, "the runs add up to %llu layers, the model has %llu",
                           (unsigned long long)sum, (unsigned long long)layers);
-    if (reader->problems->n == before) {
+    if (reader->problems->n == before && runs && layers) {
         order_kinds(reader, model, kinds);
         model->layer_kinds = kinds;
     }
@@ -413,7 +433,7 @@ void bp_model_read(const struct bp_reader *reader, struct bp_arena *arena, struc
         read_kinds(reader, &model);
         read_layers(reader, arena, before, &model);
     } else {
-        read_kind(&(struct reading){*reader, &model, &model.kinds[0]});
+        read_kind(&(struct reading){*reader, &model, &model.kinds[0], knows_position(reader)});
         model.kinds[0].layers = model.num_hidden_layers;
         bp_model_name_kinds(&model);
     }

@@ -55,7 +55,7 @@ const json_t *bp_import_value_or_assumed(struct bp_import *import, const char *k
 const char *bp_import_spelling(struct bp_import *import, const char *key, const char *alias)
 {
     const json_t *value = bp_import_value(import, key), *other = bp_import_value(import, alias);
-    if (value && other && !json_equal(value, other))
+    if (json_integer_value(value) > 0 && other && !json_equal(value, other))
         bp_reader_problem(&import->reader, BP_E_conflict, alias, "is another spelling of %s and differs from it", key);
     return !value && other ? alias : key;
 }

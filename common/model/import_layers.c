@@ -10,8 +10,10 @@ uint8_t *bp_import_layers(struct bp_import *import)
     if (n > BP_LAYERS_MAX)
         bp_reader_problem(&import->reader, BP_E_out_of_range, "num_hidden_layers",
                           "layers that differ may be at most %d", BP_LAYERS_MAX);
-    if (!n || n > BP_LAYERS_MAX)
+    if (!n || n > BP_LAYERS_MAX) {
+        bp_import_value(import, "layer_types"); /* not held against a number of layers that could not be read */
         return NULL;
+    }
     import->layers = bp_arena_array(import->arena, n, 1);
     import->out_of_memory |= !import->layers;
     return import->layers;

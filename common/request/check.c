@@ -13,6 +13,12 @@ struct check {
     struct bp_problems *problems;
 };
 
+/* What holds between values is not held against one that could not be read. */
+static bool unread(const struct check *check, const char *path)
+{
+    return bp_problems_unread(check->problems, path);
+}
+
 static void check_divides(const struct check *check, const char *path, const char *what, bp_u128 value,
                           const char *divisor_what, bp_u128 divisor)
 {
@@ -38,35 +44,52 @@ static void check_kind_tensor_parallel(const struct check *check, const struct b
                         (unsigned long long)k, (unsigned long long)t);
 }
 
-/* Experts have degrees of their own: expert_parallel divides their number, expert_tensor_parallel their width, both
- * together the ranks. Pairs are counted on a rank's part of the sequence. */
+/* Both degrees together divide the ranks. What no expert_parallel makes even is expert_tensor_parallel's. */
+static void check_expert_ranks(const struct check *check)
+{
+    const struct bp_strategy *strategy = &check->request->strategy;
+    bool training = check->request->workload.mode == BP_MODE_TRAINING;
+    bp_u128 copies = training ? (bp_u128)strategy->context_parallel * strategy->data_parallel : strategy->replicas;
+    bp_u128 ranks = strategy->tensor_parallel * copies, width = strategy->expert_tensor_parallel;
+    const char *what = training ? "tensor_parallel * context_parallel * data_parallel" : "tensor_parallel * replicas";
+    if (unread(check, "/workload/mode"))
+        return;
+    if (width && ranks % width != 0)
+        check_divides(check, "/strategy/expert_tensor_parallel", what, ranks, "expert_tensor_parallel", width);
+    else
+        check_divides(check, "/strategy/expert_parallel", what, ranks, "expert_parallel * expert_tensor_parallel",
+                      strategy->expert_parallel * width);
+}
+
+/* Experts have degrees of their own: expert_parallel divides their number, expert_tensor_parallel their width. Pairs
+ * are counted on a rank's part of the sequence. */
 static void check_experts(const struct check *check, const struct bp_kind *kind)
 {
     static const char path[] = "/strategy/expert_parallel", width_path[] = "/strategy/expert_tensor_parallel";
     const struct bp_strategy *strategy = &check->request->strategy;
-    bool training = check->request->workload.mode == BP_MODE_TRAINING;
-    bp_u128 copies = training ? (bp_u128)strategy->context_parallel * strategy->data_parallel : strategy->replicas;
     if (!kind->num_experts)
         return;
     check_divides(check, path, "the number of experts", kind->num_experts, "expert_parallel",
                   strategy->expert_parallel);
     check_divides(check, width_path, "the experts' width", kind->expert_intermediate_size, "expert_tensor_parallel",
                   strategy->expert_tensor_parallel);
-    check_divides(check, path,
-                  training ? "tensor_parallel * context_parallel * data_parallel" : "tensor_parallel * replicas",
-                  strategy->tensor_parallel * copies, "expert_parallel * expert_tensor_parallel",
-                  (bp_u128)strategy->expert_parallel * strategy->expert_tensor_parallel);
+}
+
+static bool has_experts(const struct check *check)
+{
+    for (uint32_t i = 0; i < check->request->model.n_kinds; i++)
+        if (check->request->model.kinds[i].num_experts)
+            return true;
+    return false;
 }
 
 static void check_expert_sequences(const struct check *check)
 {
+    static const char path[] = "/strategy/sequence_parallel";
     const struct bp_strategy *strategy = &check->request->strategy;
-    bool experts = false;
-    for (uint32_t i = 0; i < check->request->model.n_kinds; i++)
-        experts |= check->request->model.kinds[i].num_experts > 0;
-    if (experts && check->request->workload.mode == BP_MODE_TRAINING && strategy->tensor_parallel > 1 &&
-        !strategy->sequence_parallel)
-        bp_problems_add(check->problems, BP_E_conflict, "/strategy/sequence_parallel",
+    if (check->request->workload.mode == BP_MODE_TRAINING && strategy->tensor_parallel > 1 &&
+        !strategy->sequence_parallel && !unread(check, path) && !unread(check, "/workload/mode"))
+        bp_problems_add(check->problems, BP_E_conflict, path,
                         "must be true: experts under tensor parallelism need sequence parallelism");
 }
 
@@ -95,7 +118,10 @@ static void check_tensor_parallel(const struct check *check)
         check_experts(check, &model->kinds[i]);
         check_exchange(check, &model->kinds[i]);
     }
-    check_expert_sequences(check);
+    if (has_experts(check)) {
+        check_expert_ranks(check);
+        check_expert_sequences(check);
+    }
     if (cp > 1)
         check_divides(check, sequence_path, "sequence_length", S, "2 * context_parallel", 2 * (bp_u128)cp);
     if (strategy->sequence_parallel && t > 1 && cp && S % cp == 0)
@@ -125,6 +151,7 @@ static void check_dealt_layers(const struct check *check)
     static const char path[] = "/strategy/pipeline_layers";
     const struct bp_strategy *strategy = &check->request->strategy;
     uint64_t layers = check->request->model.num_hidden_layers, sum = 0;
+    bool known = !unread(check, path);
     bp_u128 runs = (bp_u128)strategy->pipeline_parallel * strategy->virtual_stages;
     for (uint32_t i = 0; i < strategy->n_pipeline_layers; i++)
         sum += strategy->pipeline_layers[i];
@@ -132,7 +159,7 @@ static void check_dealt_layers(const struct check *check)
         bp_problems_add(check->problems, BP_E_conflict, path,
                         "has %u runs, and pipeline_parallel * virtual_stages is %llu", strategy->n_pipeline_layers,
                         (unsigned long long)runs);
-    if (layers && sum != layers)
+    if (layers && sum != layers && known)
         bp_problems_add(check->problems, BP_E_conflict, path, "the runs add up to %llu layers, the model has %llu",
                         (unsigned long long)sum, (unsigned long long)layers);
 }
@@ -185,6 +212,7 @@ void bp_request_check(const struct bp_request *request, uint64_t position_offset
     const struct check check = {request, position_offset, problems};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](&check);
+    bp_problems_once(problems);
 }
 
 /* The tokens of a step are divided among the tensor group before they are sent to experts elsewhere. */
@@ -193,10 +221,8 @@ static void check_dispatch(const struct check *check)
     const struct bp_workload *workload = &check->request->workload;
     const struct bp_strategy *strategy = &check->request->strategy;
     uint64_t t = strategy->tensor_parallel;
-    bool experts = false, sent = strategy->expert_parallel > 1 || strategy->expert_tensor_parallel != t;
-    for (uint32_t i = 0; i < check->request->model.n_kinds; i++)
-        experts |= check->request->model.kinds[i].num_experts > 0;
-    if (experts && sent && workload->mode == BP_MODE_INFERENCE)
+    bool sent = strategy->expert_parallel > 1 || strategy->expert_tensor_parallel != t;
+    if (sent && has_experts(check) && workload->mode == BP_MODE_INFERENCE)
         check_divides(check, "/workload/batch_size", "the number of tokens of a step",
                       (bp_u128)workload->batch_size * (workload->phase == BP_PREFILL ? workload->context_length : 1),
                       "tensor_parallel", t);
@@ -213,6 +239,8 @@ static bool is_planned(const struct bp_workload *workload, const struct bp_kind 
 void bp_request_check_kinds(const struct bp_request *request, struct bp_problems *problems)
 {
     const char *told = NULL;
+    if (bp_problems_unread(problems, "/workload/mode"))
+        return;
     for (uint32_t i = 0; i < request->model.n_kinds; i++) {
         const struct bp_kind *kind = &request->model.kinds[i];
         enum bp_mode mode = request->workload.mode;
@@ -260,7 +288,7 @@ void bp_request_settle_kinds(struct bp_request *request, struct bp_problems *pro
     uint32_t n = 0;
     for (uint32_t i = 0; i < workload->n_block_kinds; i++) {
         uint32_t at = kind_named(model, workload->block_kinds[i]);
-        if (at == model->n_kinds)
+        if (at == model->n_kinds && workload->block_kinds[i][0])
             refuse_kind(request, i, problems);
         named[at] = true;
     }

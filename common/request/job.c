@@ -148,9 +148,10 @@ static void read_mode_keys(const struct bp_reader *body, struct bp_whole_job *jo
     static const char *const inference_only[] = {"kv_block", "prefill_chunk", NULL};
     struct bp_reader strategy = member(body, "strategy"), workload = member(body, "workload");
     bool training = job->request.workload.mode == BP_MODE_TRAINING;
-    if (training)
+    bool known = !bp_problems_unread(body->problems, "/workload/mode");
+    if (known && training)
         refuse_for_mode(&workload, inference_only, "training");
-    else
+    else if (known)
         refuse_for_mode(&strategy, training_only, "inference");
     job->optimizer = (enum bp_optimizer)bp_reader_enum(&strategy, "optimizer", bp_optimizer_names, BP_ADAM);
     job->vocab_multiple = bp_reader_uint(&strategy, "vocab_multiple", 1, BP_JSON_INT_MAX, 1);
@@ -159,22 +160,37 @@ static void read_mode_keys(const struct bp_reader *body, struct bp_whole_job *jo
     job->imbalance_permille = bp_reader_uint(&workload, "imbalance_permille", 1000, BP_IMBALANCE_PERMILLE_MAX, 1000);
 }
 
+/* Whether every degree that the world size is the product of could be read. */
+static bool knows_degrees(const struct bp_problems *problems)
+{
+    static const char *const paths[] = {"/workload/mode",
+                                        "/strategy/tensor_parallel",
+                                        "/strategy/pipeline_parallel",
+                                        "/strategy/context_parallel",
+                                        "/strategy/data_parallel",
+                                        "/strategy/replicas"};
+    bool knows = true;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        knows &= !bp_problems_unread(problems, paths[i]);
+    return knows;
+}
+
 static void check_world_size(const struct bp_reader *body, const struct bp_whole_job *job)
 {
     uint64_t world = bp_reader_uint(body, "world_size", 1, BP_JSON_INT_MAX, 0);
     bp_u128 devices = bp_whole_job_devices(job);
     char text[BP_U128_TEXT];
     bp_u128_format(devices, text);
-    if (world && devices && devices != world)
+    if (world && knows_degrees(body->problems) && devices != world)
         bp_reader_problem(body, BP_E_conflict, "world_size",
                           "the strategy's tensor_parallel, pipeline_parallel, context_parallel and %s make %s devices",
                           job->request.workload.mode == BP_MODE_TRAINING ? "data_parallel" : "replicas", text);
 }
 
 /* What the whole job has no account of. */
-static void refuse_uncounted(const struct bp_reader *body, const struct bp_whole_job *job, struct bp_problems *problems)
+static void refuse_uncounted(const struct bp_whole_job *job, struct bp_problems *problems)
 {
-    static const char path[] = "/model";
+    static const char path[] = "/model", dtype_path[] = "/workload/dtype";
     const struct bp_workload *workload = &job->request.workload;
     const struct bp_model *model = &job->request.model;
     bool training = workload->mode == BP_MODE_TRAINING;
@@ -185,10 +201,9 @@ static void refuse_uncounted(const struct bp_reader *body, const struct bp_whole
         bp_problems_add(problems, BP_E_unsupported_feature, path, "prediction of several tokens is not modelled here");
     if (training) /* what inference holds is told from the description, without rows */
         bp_request_check_kinds(&job->request, problems);
-    struct bp_reader reader = member(body, "workload");
-    const char *dtype = json_string_value(bp_reader_get(&reader, "dtype", false)); /* one not known is read as float8 */
-    if (training && dtype && strcmp(dtype, bp_dtype_names[BP_DTYPE_FLOAT8]) == 0)
-        bp_reader_problem(&reader, BP_E_unsupported_feature, "dtype", "training in float8 is not modelled");
+    if (training && workload->dtype == BP_DTYPE_FLOAT8 && !bp_problems_unread(problems, dtype_path) &&
+        !bp_problems_unread(problems, "/workload/mode"))
+        bp_problems_add(problems, BP_E_unsupported_feature, dtype_path, "training in float8 is not modelled");
 }
 
 /* What a checkpoint of quantised weights is otherwise of. */
@@ -257,7 +272,7 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
                               "is of a plan; in a fit memory_bytes says what a device has");
     if (reader.object) {
         job.said = said_of(&reader, &said);
-        refuse_uncounted(&reader, &job, problems);
+        refuse_uncounted(&job, problems);
         take_storage(&job, ret_config);
         read_mode_keys(&reader, &job);
         read_conventions(&reader, &job.conventions);

@@ -2,6 +2,7 @@
  * every later check, so that a problem is named once, and where it is. */
 #include "common/request/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *const bp_mode_names[] = {"training", "inference", NULL};
@@ -67,6 +68,27 @@ static enum reading read_mode(const struct bp_reader *reader, enum bp_mode *ret)
     return mode == BP_MODE_TRAINING ? READ_TRAINING : READ_INFERENCE;
 }
 
+/* A reader of the members of an array, by their place. */
+static struct bp_reader members_of(const struct bp_reader *reader, const char *key)
+{
+    struct bp_reader members = {.problems = reader->problems};
+    bp_reader_pointer(reader, key, members.pointer);
+    return members;
+}
+
+static void read_kind_name(const struct bp_reader *members, size_t at, const json_t *kind, char ret[BP_KIND_NAME_MAX])
+{
+    const char *name = json_string_value(kind);
+    char place[24];
+    snprintf(place, sizeof place, "%zu", at);
+    if (!name)
+        bp_reader_problem(members, BP_E_wrong_type, place, "must be a string");
+    else if (!*name || strlen(name) >= BP_KIND_NAME_MAX)
+        bp_reader_problem(members, BP_E_unknown_value, place, "no kind of block has this name");
+    else
+        strcpy(ret, name);
+}
+
 static void read_block_kinds(const struct bp_reader *reader, struct bp_workload *workload)
 {
     static const char key[] = "block_kinds";
@@ -79,15 +101,10 @@ static void read_block_kinds(const struct bp_reader *reader, struct bp_workload 
                           "must be an array of 1 to %d names of kinds of block", BP_KINDS_MAX);
         return;
     }
-    json_array_foreach(kinds, i, kind) {
-        const char *name = json_string_value(kind);
-        if (!name)
-            bp_reader_problem(reader, BP_E_wrong_type, key, "member %zu must be a string", i);
-        else if (strlen(name) >= BP_KIND_NAME_MAX)
-            bp_reader_problem(reader, BP_E_unknown_value, key, "no kind of block has the name that member %zu is", i);
-        else
-            strcpy(workload->block_kinds[workload->n_block_kinds++], name);
-    }
+    const struct bp_reader members = members_of(reader, key);
+    json_array_foreach(kinds, i, kind)
+        read_kind_name(&members, i, kind, workload->block_kinds[i]);
+    workload->n_block_kinds = (uint32_t)n;
 }
 
 static void read_cache(const struct bp_reader *reader, struct bp_workload *workload)
@@ -177,12 +194,15 @@ static void read_pipeline_layers(const struct bp_reader *reader, struct bp_strat
                           "must be an array of 1 to %d numbers of layers", BP_RUNS_MAX);
         return;
     }
+    const struct bp_reader members = members_of(reader, key);
     json_array_foreach(runs, i, run) {
         json_int_t layers = json_integer_value(run);
+        char place[24];
+        snprintf(place, sizeof place, "%zu", i);
         if (!json_is_integer(run))
-            bp_reader_problem(reader, BP_E_wrong_type, key, "run %zu must be an integer", i);
+            bp_reader_problem(&members, BP_E_wrong_type, place, "must be an integer");
         else if (layers < 0 || layers > UINT16_MAX)
-            bp_reader_problem(reader, BP_E_out_of_range, key, "run %zu must be between 0 and %d", i, UINT16_MAX);
+            bp_reader_problem(&members, BP_E_out_of_range, place, "must be between 0 and %d", UINT16_MAX);
         else
             strategy->pipeline_layers[i] = (uint16_t)layers;
     }
