@@ -187,8 +187,7 @@ static void check_world_size(const struct bp_reader *body, const struct bp_whole
                           job->request.workload.mode == BP_MODE_TRAINING ? "data_parallel" : "replicas", text);
 }
 
-/* What the whole job has no account of. */
-static void refuse_uncounted(const struct bp_whole_job *job, struct bp_problems *problems)
+void bp_whole_job_check(const struct bp_whole_job *job, struct bp_problems *problems)
 {
     static const char path[] = "/model", dtype_path[] = "/workload/dtype";
     const struct bp_workload *workload = &job->request.workload;
@@ -272,7 +271,7 @@ int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_prob
                               "is of a plan; in a fit memory_bytes says what a device has");
     if (reader.object) {
         job.said = said_of(&reader, &said);
-        refuse_uncounted(&job, problems);
+        bp_whole_job_check(&job, problems);
         take_storage(&job, ret_config);
         read_mode_keys(&reader, &job);
         read_conventions(&reader, &job.conventions);

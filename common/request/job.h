@@ -64,6 +64,10 @@ bp_u128 bp_whole_job_devices(const struct bp_whole_job *job);
 /* The job of a stored plan's request: defaults for all the rest; the memory is its deployment's, where it has one. */
 void bp_whole_job_of(const struct bp_request *request, struct bp_whole_job *ret);
 
+/* What the whole job has no account of, as unsupported_feature: word embeddings of another width, prediction of several
+ * tokens, training in float8 or of blocks without rows. */
+void bp_whole_job_check(const struct bp_whole_job *job, struct bp_problems *problems);
+
 /* Reads the body of POST /v1/fit: every problem is added with its pointer; `*ret` is meaningful only when none was.
  * -1 only when memory ran out. */
 int bp_whole_job_read(const json_t *body, struct bp_arena *arena, struct bp_problems *problems,

@@ -240,12 +240,26 @@ static void compare_with_memory(struct bp_capacity_run *run, struct bp_capacity 
         answer->shortfall.n = answer->total.n - answer->available.n;
 }
 
+/* A stored plan may be of what a job has no account of: no number is better than one that leaves something out. */
+static int refuse_uncounted(const struct bp_whole_job *job, struct bp_err *err)
+{
+    struct bp_problems problems = {0};
+    int result = 0;
+    bp_whole_job_check(job, &problems);
+    if (problems.n)
+        result = bp_fail(err, problems.at[0].code, problems.at[0].path, "%s", problems.at[0].message);
+    else if (problems.out_of_memory)
+        result = bp_fail(err, BP_E_out_of_memory, "", "no memory for what is wrong with the job");
+    bp_problems_release(&problems);
+    return result;
+}
+
 int bp_capacity_of(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_arena *arena,
                    struct bp_capacity *ret, struct bp_err *err)
 {
     struct bp_capacity_run run;
     struct bp_capacity answer = {0};
-    if (begin(job, memo, &run, err) < 0)
+    if (refuse_uncounted(job, err) < 0 || begin(job, memo, &run, err) < 0)
         return -1;
     answer.n_stages = run.p;
     answer.stages = bp_arena_array(arena, run.p, sizeof *answer.stages);

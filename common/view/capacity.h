@@ -11,7 +11,7 @@
 #include "common/request/job.h"
 
 /* Rises when a rule changes what a number comes out as. */
-enum { BP_CAPACITY_REVISION = 2 };
+enum { BP_CAPACITY_REVISION = 3 };
 
 /* What a rank holds, in the order in which an answer lists it: suffix, name, whether in training, in inference. */
 #define BP_HOLDINGS                                                                                                    \
@@ -70,7 +70,7 @@ struct bp_capacity {
 struct bp_capacity_memo;
 struct bp_capacity_memo *bp_capacity_memo_new(struct bp_arena *arena);
 
-/* -1: quantity_overflow, not_divisible (an interleaved schedule whose micro-batches do not fill its stages),
+/* -1: unsupported_feature (bp_whole_job_check), quantity_overflow, not_divisible (an interleaved schedule whose micro-batches do not fill its stages),
  * out_of_range (more stages or runs of blocks than are looked at), out_of_memory, internal. */
 int bp_capacity_of(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_arena *arena,
                    struct bp_capacity *ret, struct bp_err *err);

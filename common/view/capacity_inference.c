@@ -44,9 +44,19 @@ static bp_u128 step_tokens(struct bp_capacity_run *run)
     return tokens;
 }
 
-/* The widest intermediate of one token on this rank: what attention projects; the MLP's, or that of the experts it goes
- * to; unfused, its scores against c tokens. Decode reads latent attention in its absorbed form. */
-static bp_u128 widest_of_a_token(struct bp_capacity_run *run, const struct bp_capacity_kind *kind)
+/* What the activation of a rank's experts reads: of whole pairs, as many as the busiest rank has of a step. */
+static bp_u128 width_of_experts(struct bp_capacity_run *run, const struct bp_symbols *s)
+{
+    struct bp_calc *calc = &run->calc;
+    bp_u128 pairs = BP_PROD(calc, step_tokens(run), s->K, s->etp, run->job->imbalance_permille);
+    return BP_PROD(calc, s->gated ? 2 : 1, bp_div_ceil(calc, pairs, bp_mul(calc, 1000, s->t)),
+                   bp_div_ceil(calc, s->F_e, s->etp));
+}
+
+/* The widest intermediate of a step on this rank: what attention projects; the MLP's, or that of the experts; unfused,
+ * its scores against c tokens, of which decode reads no more than a window. Decode reads latent attention in its
+ * absorbed form. */
+static bp_u128 widest_of_a_step(struct bp_capacity_run *run, const struct bp_capacity_kind *kind)
 {
     const struct bp_symbols *s = &kind->s;
     const struct bp_kind *shape = s->kind;
@@ -57,19 +67,17 @@ static bp_u128 widest_of_a_token(struct bp_capacity_run *run, const struct bp_ca
     bp_u128 by_heads = bp_mul(calc, s->d, bp_add(calc, s->h_l, bp_mul(calc, 2, s->k_l)));
     bp_u128 absorbed = bp_mul(calc, s->h_l, BP_SUM(calc, shape->kv_lora_rank, rope));
     bp_u128 expanded = bp_mul(calc, s->h_l, BP_SUM(calc, 2 * (nope + rope), shape->v_head_dim));
-    bp_u128 window = shape->window && shape->window < s->c ? shape->window : s->c;
+    bp_u128 seen = decode && shape->window && shape->window < s->c ? shape->window : s->c;
     const bp_u128 widths[] = {
         latent ? (decode ? absorbed : expanded) : by_heads,
         bp_mul(calc, ups, bp_div_ceil(calc, s->E ? s->F_s : s->F, s->t)),
-        s->E ? bp_div_ceil(
-                   calc, BP_PROD(calc, ups, s->K, bp_div_ceil(calc, s->F_e, s->t), run->job->imbalance_permille), 1000)
-             : 0,
-        unfused ? bp_mul(calc, s->h_l, window) : 0,
+        unfused ? bp_mul(calc, s->h_l, seen) : 0,
     };
     bp_u128 widest = 0;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         widest = widths[i] > widest ? widths[i] : widest;
-    return widest;
+    bp_u128 all = bp_mul(calc, widest, step_tokens(run)), experts = s->E ? width_of_experts(run, s) : 0;
+    return experts > all ? experts : all;
 }
 
 void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
@@ -79,7 +87,7 @@ void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, co
     struct bp_held blocks_only, state = bp_capacity_stage_state(run, stage, counts, &blocks_only);
     bp_u128 kv = 0, widest = 0, e = activation_bytes(run);
     for (uint32_t i = 0; i < run->n_kinds; i++) {
-        bp_u128 width = counts->of[i] ? widest_of_a_token(run, &run->kinds[i]) : 0;
+        bp_u128 width = counts->of[i] ? widest_of_a_step(run, &run->kinds[i]) : 0;
         kv = bp_add(calc, kv, bp_mul(calc, counts->of[i], kv_of_a_sequence(run, &run->kinds[i])));
         widest = width > widest ? width : widest;
     }
@@ -88,7 +96,7 @@ void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, co
     const bp_u128 holdings[BP_HOLDING_N] = {
         [BP_HOLDING_WEIGHTS] = state.weights,
         [BP_HOLDING_KV_CACHE] = bp_mul(calc, kv, run->s.b),
-        [BP_HOLDING_WORKSPACE] = bp_add(calc, boundary, BP_PROD(calc, step_tokens(run), widest, e)),
+        [BP_HOLDING_WORKSPACE] = bp_add(calc, boundary, bp_mul(calc, widest, e)),
         [BP_HOLDING_BOUNDARY] = boundary,
         [BP_HOLDING_LOGITS] = last ? BP_PROD(calc, 4, run->s.b, bp_capacity_vocabulary_share(run)) : 0,
     };

@@ -89,6 +89,9 @@ void bp_capacity_hold(struct bp_capacity_run *run);
 struct bp_held bp_capacity_stage_state(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
                                        struct bp_held *ret_blocks_only);
 
+/* Elements of the norm at an end of the model, 0 where there is none: the final norm, or the embedding's. */
+bp_u128 bp_capacity_end_norm(struct bp_capacity_run *run, bool last);
+
 /* ceil(V/t), V first rounded up to the vocabulary's multiple. */
 bp_u128 bp_capacity_vocabulary_share(struct bp_capacity_run *run);
 

@@ -105,26 +105,41 @@ static struct bp_tensor vector(bp_u128 n)
     return (struct bp_tensor){.copies = 1, .n = n, .elements = n};
 }
 
+bp_u128 bp_capacity_end_norm(struct bp_capacity_run *run, bool last)
+{
+    const struct bp_model *model = &run->request->model;
+    bool there = last ? !model->final_norm_absent && !model->norm_without_weight : model->embedding_norm;
+    unsigned vectors = model->norm == BP_NORM_LAYERNORM && !model->norm_without_bias ? 2 : 1;
+    return there ? bp_mul(&run->calc, vectors, run->s.H) : 0;
+}
+
+/* The output head with its bias, which is of its row; where the embedding is the head, the bias alone. */
+static struct bp_tensor head_of(struct bp_capacity_run *run, bp_u128 V)
+{
+    const struct bp_model *model = &run->request->model;
+    struct bp_calc *calc = &run->calc;
+    if (model->tie_word_embeddings && run->p == 1)
+        return vector(model->head_bias ? V : 0);
+    struct bp_tensor head = {.copies = 1, .n = run->s.H, .k = V, .bias = model->head_bias};
+    head.elements = bp_add(calc, bp_mul(calc, head.n, V), head.bias ? V : 0);
+    return head;
+}
+
 /* First stage: token embedding, its norm and learned positions. Last stage: final norm and output head; a tied head is
  * the embedding itself on one stage and a copy on another. */
 static void hold_ends(struct bp_capacity_run *run)
 {
     const struct bp_model *model = &run->request->model;
-    bp_u128 vectors = model->norm == BP_NORM_LAYERNORM && !model->norm_without_bias ? 2 : 1, ranks = run->s.dp;
-    const struct bp_tensor table = matrix(run, bp_capacity_vocabulary_share(run));
-    const struct bp_tensor positions = matrix(run, model->max_position_embeddings);
-    const struct bp_tensor norm = vector(bp_mul(&run->calc, vectors, run->s.H)), head_bias = vector(table.n);
+    bp_u128 V = bp_capacity_vocabulary_share(run), ranks = run->s.dp;
+    const struct bp_tensor table = matrix(run, V), positions = matrix(run, model->max_position_embeddings);
+    const struct bp_tensor first_norm = vector(bp_capacity_end_norm(run, false));
+    const struct bp_tensor final_norm = vector(bp_capacity_end_norm(run, true)), head = head_of(run, V);
     hold(run, &run->embedding, &table, ranks);
-    if (model->embedding_norm)
-        hold(run, &run->embedding, &norm, ranks);
+    hold(run, &run->embedding, &first_norm, ranks);
     if (model->position == BP_POSITION_LEARNED)
         hold(run, &run->embedding, &positions, ranks);
-    if (!model->final_norm_absent && !model->norm_without_weight)
-        hold(run, &run->head, &norm, ranks);
-    if (!model->tie_word_embeddings || run->p > 1)
-        hold(run, &run->head, &table, ranks);
-    if (model->head_bias)
-        hold(run, &run->head, &head_bias, ranks);
+    hold(run, &run->head, &final_norm, ranks);
+    hold(run, &run->head, &head, ranks);
 }
 
 void bp_capacity_hold(struct bp_capacity_run *run)

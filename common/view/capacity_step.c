@@ -42,7 +42,7 @@ static struct shared_gradient shared_gradient(struct bp_capacity_run *run, const
         return (struct shared_gradient){row->parameters, s->t};
     if (sp && (named(row, "attention.norm", "mlp.norm") || named(row, "attention.post_norm", "mlp.post_norm")))
         return (struct shared_gradient){row->parameters, s->t};
-    if (sp && row->bias && named(row, "attention.output", "mlp.down"))
+    if (sp && row->bias && (named(row, "attention.output", "mlp.down") || named(row, "shared.down", "")))
         return (struct shared_gradient){s->H, s->t};
     if (sp &&
         (named(row, "moe.router", "shared.scale") || named(row, "attention.query_down", "attention.key_value_down") ||
@@ -75,6 +75,18 @@ static void add_block_bytes(struct bp_capacity_run *run, const struct bp_symbols
         *sum = bp_add(calc, *sum,
                       bp_mul(calc, blocks, bp_add(calc, bp_mul(calc, a_micro_batch, run->micro_batches), a_step)));
     }
+}
+
+/* The norms at the model's ends work on a part of the sequence as those of blocks do. */
+static bp_u128 end_norm_bytes(struct bp_capacity_run *run, uint64_t stage)
+{
+    struct bp_calc *calc = &run->calc;
+    bp_u128 first = stage == 0 ? bp_capacity_end_norm(run, false) : 0;
+    bp_u128 last = stage == run->p - 1 ? bp_capacity_end_norm(run, true) : 0;
+    if (!run->s.sequence_parallel || run->s.t == 1)
+        return 0;
+    return bp_add(calc, ring(run, bp_mul(calc, first, run->s.g), run->s.t, ALL_REDUCE),
+                  ring(run, bp_mul(calc, last, run->s.g), run->s.t, ALL_REDUCE));
 }
 
 /* Context parallelism: each rank's keys and values go around to every query, forward and again backward, where their
@@ -216,7 +228,7 @@ static int training_wire(struct bp_capacity_run *run, uint64_t stage, struct bp_
             return -1;
         add_block_bytes(run, &run->kinds[i].s, &block, counts.of[i], &tensor, &expert);
     }
-    ret->tensor = bp_bytes(calc, tensor);
+    ret->tensor = bp_bytes(calc, bp_add(calc, tensor, end_norm_bytes(run, stage)));
     ret->expert = bp_bytes(calc, expert);
     ret->pipeline = bp_bytes(calc, pipeline_bytes(run, stage));
     ret->data = bp_bytes(calc, data_bytes(run, stage));

@@ -94,6 +94,26 @@ START_TEST(test_capacity__a_plan_that_is_not_there_has_none)
 }
 END_TEST
 
+/* A plan is of one block; the whole job would leave something out, or count what no one trains with. */
+static const char *const uncounted[] = {
+    "{\"model\": {\"huggingface\": {\"model_type\": \"opt\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "
+    "\"ffn_dim\": 96, "
+    "\"num_attention_heads\": 4, \"vocab_size\": 50, \"max_position_embeddings\": 128, \"word_embed_proj_dim\": 32}}, "
+    "\"workload\": {\"mode\": \"inference\", \"phase\": \"decode\", \"batch_size\": 1, \"context_length\": 16, "
+    "\"dtype\": \"bfloat16\"}, \"strategy\": {}}",
+    "{\"model\": {\"name\": \"gpt2\"}, \"workload\": {\"mode\": \"training\", \"sequence_length\": 64, "
+    "\"micro_batch_size\": 1, "
+    "\"global_batch_size\": 1, \"dtype\": \"float8\"}, \"strategy\": {}}",
+};
+
+START_TEST(test_capacity__no_number_is_told_of_a_plan_whose_job_has_no_account)
+{
+    json_t *plan = plan_of(json_of(uncounted[_i]), 201);
+    struct reply refused = http_get("/v1/plans/%s/capacity", text_at(plan, "/id"));
+    expect_problem(&refused, 422, "unsupported_feature");
+}
+END_TEST
+
 START_TEST(test_capacity__a_refusal_names_every_problem)
 {
     json_t *request = fit_request(0);
@@ -273,6 +293,7 @@ Suite *suite_capacity(void)
     tcase_add_test(tcase, test_capacity__of_a_stored_plan_names_what_it_came_from);
     tcase_add_test(tcase, test_capacity__a_deployment_s_memory_is_what_it_is_held_to);
     tcase_add_test(tcase, test_capacity__a_plan_that_is_not_there_has_none);
+    tcase_add_loop_test(tcase, test_capacity__no_number_is_told_of_a_plan_whose_job_has_no_account, 0, 2);
     tcase_add_test(tcase, test_capacity__a_refusal_names_every_problem);
     tcase_add_test(tcase, test_capacity__a_model_that_is_not_planned_is_held_or_counted);
     tcase_add_test(tcase, test_capacity__many_at_once_are_all_answered);

@@ -382,10 +382,11 @@ START_TEST(test_capacity__bytes_on_the_wire_are_those_of_rings)
     json_int_t M = 32 * 64 * 2, blocks = 8, m = 16;
     /* Two all-reduces forward, two backward, in each block. */
     ck_assert_int_eq(number_at(plain, "/wire_bytes/tensor"), blocks * m * 4 * (2 * M * 3 / 4));
-    /* With a sequence-parallel gather and scatter as much; and once a step the sums of both norms' gradients. */
+    /* With a sequence-parallel gather and scatter as much; and once a step the sums of the gradients of every norm, the
+     * final one's too. */
     json_t *split =
         small("'bias': false", "", "'tensor_parallel': 4, 'sequence_parallel': true, 'recompute_all_gather': false");
-    json_int_t norms = blocks * 2 * (2 * (2 * 64 * 4) * 3 / 4);
+    json_int_t norms = (blocks * 2 + 1) * (2 * (2 * 64 * 4) * 3 / 4);
     ck_assert_int_eq(number_at(split, "/wire_bytes/tensor"), blocks * m * 4 * (2 * M * 3 / 4) + norms);
     /* Gathering again in the backward pass: twice a block. */
     json_t *again = small("'bias': false", "", "'tensor_parallel': 4, 'sequence_parallel': true");
@@ -413,6 +414,22 @@ START_TEST(test_capacity__zero_reduces_and_gathers_as_often_as_it_must)
     const json_int_t sent[] = {2 * gradients, gradients + parameters, m * gradients + parameters,
                                m * gradients + 2 * m * parameters};
     ck_assert_int_eq(number_at(answer, "/wire_bytes/data"), sent[_i]);
+}
+END_TEST
+
+/* A head's bias is of its row, as a block's are of theirs: one share of both, not a share of each. */
+START_TEST(test_capacity__a_bias_is_sharded_with_its_row)
+{
+    static const char request[] =
+        "{'model': {'transformer': {'name': 's', 'hidden_size': 64, 'num_hidden_layers': 1, 'num_attention_heads': 8, "
+        "'intermediate_size': 256, 'vocab_size': 1000, 'activation': 'gelu', 'norm': 'layernorm', 'position': 'rope', "
+        "'head_bias': %s}}, 'workload': {'mode': 'training', 'sequence_length': 32, 'micro_batch_size': 1, "
+        "'global_batch_size': 3, 'dtype': 'bfloat16'}, 'strategy': {'data_parallel': 3, 'zero_stage': 1}, "
+        "'memory_bytes': 1000000000}";
+    json_t *with = fit_of(request, "true"), *without = fit_of(request, "false");
+    ck_assert_int_eq(number_at(with, "/stages/0/components/optimizer") -
+                         number_at(without, "/stages/0/components/optimizer"),
+                     12 * ((1000 * 64 + 1000 + 2) / 3 - (1000 * 64 + 2) / 3));
 }
 END_TEST
 
@@ -461,6 +478,7 @@ Suite *suite_capacity(void)
     tcase_add_loop_test(rules, test_capacity__optimizers_hold_what_they_are_known_for, 0, 6);
     tcase_add_test(rules, test_capacity__an_fp32_step_beside_narrow_gradients_is_seen);
     tcase_add_test(rules, test_capacity__recomputation_brings_back_what_it_dropped_for_a_moment);
+    tcase_add_test(rules, test_capacity__a_bias_is_sharded_with_its_row);
     tcase_add_test(rules, test_capacity__a_total_is_the_sum_of_its_components);
     suite_add_tcase(suite, published);
     suite_add_tcase(suite, rules);

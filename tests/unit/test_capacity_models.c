@@ -322,13 +322,20 @@ START_TEST(test_capacity_models__ends_hold_what_their_norms_read)
 }
 END_TEST
 
-/* Forward, once more and backward, ten collectives of half of X a block; and the gradients of its four norms. */
+/* Forward, once more and backward, ten collectives of half of X a block; and the gradients of its four norms, and of
+ * the final one. */
 START_TEST(test_capacity_models__gradients_of_norms_after_the_branches_are_summed_too)
 {
     json_t *answer = train("'model_type': 'gemma2', 'num_hidden_layers': 4, 'num_attention_heads': 8, "
                            "'num_key_value_heads': 2, 'head_dim': 8, 'intermediate_size': 96",
                            "'tensor_parallel': 2, 'sequence_parallel': true");
-    ck_assert_int_eq(number_at(answer, "/wire_bytes/tensor"), 4 * (10 * 2 * 32 * 64 / 2 + 4 * 2 * 64 * 4 / 2));
+    ck_assert_int_eq(number_at(answer, "/wire_bytes/tensor"),
+                     4 * (10 * 2 * 32 * 64 / 2 + 4 * 2 * 64 * 4 / 2) + 2 * 64 * 4 / 2);
+    /* Two norms of two vectors and two biases a block; the norms of the embedding and before the head. */
+    json_t *bloom =
+        train("'model_type': 'bloom', 'n_layer': 2, 'n_head': 8", "'tensor_parallel': 2, 'sequence_parallel': true");
+    ck_assert_int_eq(number_at(bloom, "/wire_bytes/tensor"),
+                     2 * (10 * 2 * 32 * 64 / 2 + (2 * 2 + 2) * 64 * 4) + 2 * 2 * 64 * 4);
 }
 END_TEST
 

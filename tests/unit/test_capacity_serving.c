@@ -56,6 +56,30 @@ START_TEST(test_capacity_serving__decode_sees_a_window_where_there_is_one)
 }
 END_TEST
 
+/* A mask hides tokens from a prefill; their scores are there. */
+START_TEST(test_capacity_serving__scores_of_a_prefill_are_of_all_tokens)
+{
+    static const char request[] =
+        "{'model': {'transformer': {'name': 'w', 'hidden_size': 64, 'num_hidden_layers': 1, 'num_attention_heads': 8, "
+        "'intermediate_size': 64, 'vocab_size': 100, 'activation': 'gelu', 'norm': 'rmsnorm', 'position': 'rope', "
+        "'sliding_window': 512}}, 'workload': {'mode': 'inference', 'phase': '%s', 'batch_size': 1, 'context_length': "
+        "2048, 'dtype': 'bfloat16', 'prefill_chunk': 256}, 'strategy': {}, 'memory_bytes': 85899345920, "
+        "'conventions': {'attention_kernel': 'unfused'}}";
+    json_t *prefill = fit_of(request, "prefill"), *decode = fit_of(request, "decode");
+    ck_assert_int_eq(number_at(prefill, "/stages/0/components/workspace"), 2 * 256 * (64 + 8 * 2048));
+    ck_assert_int_eq(number_at(decode, "/stages/0/components/workspace"), 2 * (64 + 8 * 512));
+}
+END_TEST
+
+/* Three tokens on four ranks are six pairs: some rank has two. */
+START_TEST(test_capacity_serving__pairs_of_experts_are_whole)
+{
+    json_t *answer = serve("mixtral-8x7b", "decode", 3, 16,
+                           "'tensor_parallel': 4, 'expert_parallel': 4, 'expert_tensor_parallel': 1");
+    ck_assert_int_eq(number_at(answer, "/stages/0/components/workspace"), 2 * (3 * 4096 + 2 * 2 * 14336));
+}
+END_TEST
+
 START_TEST(test_capacity_serving__latents_are_cached_on_every_rank)
 {
     json_t *one = serve("deepseek-v3", "decode", 8, 4096, "'tensor_parallel': 1");
@@ -233,6 +257,8 @@ Suite *suite_capacity_serving(void)
     tcase_add_test(cache, test_capacity_serving__the_cache_is_sized_by_head_dim);
     tcase_add_loop_test(cache, test_capacity_serving__sliding_layers_cap_their_cache, 0, 2);
     tcase_add_test(cache, test_capacity_serving__decode_sees_a_window_where_there_is_one);
+    tcase_add_test(batch, test_capacity_serving__scores_of_a_prefill_are_of_all_tokens);
+    tcase_add_test(batch, test_capacity_serving__pairs_of_experts_are_whole);
     tcase_add_test(cache, test_capacity_serving__latents_are_cached_on_every_rank);
     tcase_add_test(weights, test_capacity_serving__mxfp4_experts_are_held_as_they_are_stored);
     tcase_add_test(weights, test_capacity_serving__fp8_linears_are_held_with_the_scales_of_their_blocks);
