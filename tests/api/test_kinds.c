@@ -282,7 +282,7 @@ START_TEST(test_kinds__what_cannot_be_meant_is_refused_where_it_stands)
     } cases[] = {
         {"/workload/block_kinds", "[\"dense\", \"sliding\"]", 422, "unknown_value", "/workload/block_kinds/1"},
         {"/workload/block_kinds", "[]", 422, "out_of_range", "/workload/block_kinds"},
-        {"/workload/block_kinds", "[1]", 400, "wrong_type", "/workload/block_kinds"},
+        {"/workload/block_kinds", "[1]", 400, "wrong_type", "/workload/block_kinds/0"},
         {"/strategy/expert_parallel", "3", 422, "invalid_request", "/strategy/expert_parallel"},
         {"/strategy/sequence_parallel", "false", 422, "conflict", "/strategy/sequence_parallel"},
         {"/workload/kv_cache_dtype", "\"float8\"", 422, "conflict", "/workload/kv_cache_dtype"},
