@@ -70,8 +70,9 @@ struct bp_capacity {
 struct bp_capacity_memo;
 struct bp_capacity_memo *bp_capacity_memo_new(struct bp_arena *arena);
 
-/* -1: unsupported_feature (bp_whole_job_check), quantity_overflow, not_divisible (an interleaved schedule whose micro-batches do not fill its stages),
- * out_of_range (more stages or runs of blocks than are looked at), out_of_memory, internal. */
+/* -1: unsupported_feature (bp_whole_job_check), quantity_overflow, not_divisible (an interleaved schedule whose
+ * micro-batches do not fill its stages), out_of_range (more stages or runs of blocks than are looked at),
+ * out_of_memory, internal. */
 int bp_capacity_of(const struct bp_whole_job *job, struct bp_capacity_memo *memo, struct bp_arena *arena,
                    struct bp_capacity *ret, struct bp_err *err);
 

@@ -44,12 +44,18 @@ static bp_u128 step_tokens(struct bp_capacity_run *run)
     return tokens;
 }
 
-/* What the activation of a rank's experts reads: of whole pairs, as many as the busiest rank has of a step. */
+bp_u128 bp_capacity_own_pairs(struct bp_capacity_run *run, const struct bp_symbols *s, bp_u128 tokens)
+{
+    struct bp_calc *calc = &run->calc;
+    bp_u128 pairs = BP_PROD(calc, tokens, s->K, run->job->imbalance_permille);
+    return bp_div_ceil(calc, pairs, bp_mul(calc, 1000, s->routes_all ? 1 : s->t));
+}
+
+/* What the activation of a rank's experts reads. */
 static bp_u128 width_of_experts(struct bp_capacity_run *run, const struct bp_symbols *s)
 {
     struct bp_calc *calc = &run->calc;
-    bp_u128 pairs = BP_PROD(calc, step_tokens(run), s->K, s->etp, run->job->imbalance_permille);
-    return BP_PROD(calc, s->gated ? 2 : 1, bp_div_ceil(calc, pairs, bp_mul(calc, 1000, s->t)),
+    return BP_PROD(calc, s->gated ? 2 : 1, bp_capacity_own_pairs(run, s, step_tokens(run)), s->routes_all ? 1 : s->etp,
                    bp_div_ceil(calc, s->F_e, s->etp));
 }
 

@@ -105,6 +105,10 @@ void bp_capacity_training_stage(struct bp_capacity_run *run, uint64_t stage, con
 void bp_capacity_inference_stage(struct bp_capacity_run *run, uint64_t stage, const struct bp_kind_counts *counts,
                                  struct bp_capacity_stage *ret);
 
+/* Token-expert pairs that the busiest rank sends of so many tokens of a step of inference, in whole ones; its expert
+ * tensor group has as many of each of its ranks, but where every rank routes all tokens. */
+bp_u128 bp_capacity_own_pairs(struct bp_capacity_run *run, const struct bp_symbols *s, bp_u128 tokens);
+
 /* Elements of the cache a token and a block of this kind on one rank. */
 bp_u128 bp_capacity_kv_elements(struct bp_capacity_run *run, const struct bp_capacity_kind *kind);
 

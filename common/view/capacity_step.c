@@ -236,19 +236,41 @@ static int training_wire(struct bp_capacity_run *run, uint64_t stage, struct bp_
     return 0;
 }
 
-/* A step of inference: both halves of a block sum over the tensor group; pairs go to their experts and come back. */
+/* Rounds around the tensor group in one block of a step of inference: each half is summed, both at once where they
+ * stand side by side. Tokens that were dealt out to the group are gathered again, and what shared experts made is
+ * summed by itself. */
+static unsigned rounds_of_a_block(const struct bp_symbols *s)
+{
+    if (s->E && !s->routes_all)
+        return ALL_REDUCE + GATHER_OR_SCATTER + (s->F_s ? ALL_REDUCE : 0);
+    return s->kind->residual == BP_RESIDUAL_PARALLEL ? ALL_REDUCE : 2 * ALL_REDUCE;
+}
+
+/* Pairs go to their experts' ranks and come back, and are gathered there and their sums scattered. */
+static bp_u128 exchange_of_a_block(struct bp_capacity_run *run, const struct bp_symbols *s, bp_u128 tokens, bp_u128 e)
+{
+    struct bp_calc *calc = &run->calc;
+    if (!s->E || s->routes_all)
+        return 0;
+    bp_u128 own = BP_PROD(calc, bp_capacity_own_pairs(run, s, tokens), s->H, e), all = bp_mul(calc, own, s->etp);
+    return bp_mul(calc, 2,
+                  bp_add(calc, ring(run, own, s->ep, GATHER_OR_SCATTER), ring(run, all, s->etp, GATHER_OR_SCATTER)));
+}
+
 static void inference_wire(struct bp_capacity_run *run, uint64_t stage, struct bp_wire *ret)
 {
     struct bp_calc *calc = &run->calc;
     struct bp_kind_counts counts = bp_capacity_stage_counts(run, stage);
-    bp_u128 e = run->request->workload.dtype == BP_DTYPE_FLOAT8 ? 2 : run->s.e, expert = 0;
-    bp_u128 boundary = BP_PROD(calc, run->s.b, run->s.q, run->s.H, e);
+    bp_u128 e = run->request->workload.dtype == BP_DTYPE_FLOAT8 ? 2 : run->s.e, tensor = 0, expert = 0;
+    bp_u128 tokens = bp_mul(calc, run->s.b, run->s.q), boundary = BP_PROD(calc, tokens, run->s.H, e);
     for (uint32_t i = 0; i < run->n_kinds; i++) {
         const struct bp_symbols *s = &run->kinds[i].s;
-        bp_u128 exchange = ring(run, bp_div_ceil(calc, bp_mul(calc, boundary, s->K), s->t), s->ep, GATHER_OR_SCATTER);
-        expert = bp_add(calc, expert, BP_PROD(calc, 2, counts.of[i], exchange));
+        bp_u128 sums = ring(run, boundary, s->t, rounds_of_a_block(s)),
+                exchange = exchange_of_a_block(run, s, tokens, e);
+        tensor = bp_add(calc, tensor, bp_mul(calc, counts.of[i], sums));
+        expert = bp_add(calc, expert, bp_mul(calc, counts.of[i], exchange));
     }
-    ret->tensor = bp_bytes(calc, BP_PROD(calc, 2, counts.all, ring(run, boundary, run->s.t, ALL_REDUCE)));
+    ret->tensor = bp_bytes(calc, tensor);
     ret->expert = bp_bytes(calc, expert);
     ret->pipeline = bp_bytes(calc, stage == run->p - 1 ? 0 : boundary);
 }

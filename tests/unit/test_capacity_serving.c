@@ -80,6 +80,34 @@ START_TEST(test_capacity_serving__pairs_of_experts_are_whole)
 }
 END_TEST
 
+/* A step of 8 tokens: how often its 8 * H * 2 bytes go once around the tensor group in all layers (an all-reduce is
+ * twice), and what the ranks of the experts send. */
+static const struct {
+    const char *model, *strategy;
+    json_int_t hidden, ranks, rounds, expert;
+} sent[] = {
+    {"llama-3.1-8b", "'tensor_parallel': 4", 4096, 4, 32 * 4, 0},
+    {"llama-3.1-8b", "'tensor_parallel': 1", 4096, 1, 0, 0},
+    /* Attention and MLP side by side are summed together. */
+    {"pythia-6.9b", "'tensor_parallel': 4", 4096, 4, 32 * 2, 0},
+    {"mixtral-8x7b", "'tensor_parallel': 4", 4096, 4, 32 * 4, 0},
+    /* Four pairs a rank to another and back; the eight of both are gathered and their sums scattered. */
+    {"mixtral-8x7b", "'tensor_parallel': 4, 'expert_parallel': 2, 'expert_tensor_parallel': 2", 4096, 4, 32 * 3,
+     32 * 2 * (4 + 8) * 4096 * 2 / 2},
+    /* Three layers are dense; shared experts are summed too. */
+    {"deepseek-v3", "'tensor_parallel': 8, 'expert_parallel': 8, 'expert_tensor_parallel': 1", 7168, 8, 3 * 4 + 58 * 5,
+     58 * 2 * 8 * 7168 * 2 / 8 * 7},
+};
+
+START_TEST(test_capacity_serving__bytes_on_the_wire_are_those_of_the_blocks_collectives)
+{
+    json_t *answer = serve(sent[_i].model, "decode", 8, 16, sent[_i].strategy);
+    json_int_t n = sent[_i].ranks, M = 8 * sent[_i].hidden * 2;
+    ck_assert_int_eq(number_at(answer, "/wire_bytes/tensor"), sent[_i].rounds * M * (n - 1) / n);
+    ck_assert_int_eq(number_at(answer, "/wire_bytes/expert"), sent[_i].expert);
+}
+END_TEST
+
 START_TEST(test_capacity_serving__latents_are_cached_on_every_rank)
 {
     json_t *one = serve("deepseek-v3", "decode", 8, 4096, "'tensor_parallel': 1");
@@ -259,6 +287,8 @@ Suite *suite_capacity_serving(void)
     tcase_add_test(cache, test_capacity_serving__decode_sees_a_window_where_there_is_one);
     tcase_add_test(batch, test_capacity_serving__scores_of_a_prefill_are_of_all_tokens);
     tcase_add_test(batch, test_capacity_serving__pairs_of_experts_are_whole);
+    tcase_add_loop_test(batch, test_capacity_serving__bytes_on_the_wire_are_those_of_the_blocks_collectives, 0,
+                        (int)(sizeof sent / sizeof *sent));
     tcase_add_test(cache, test_capacity_serving__latents_are_cached_on_every_rank);
     tcase_add_test(weights, test_capacity_serving__mxfp4_experts_are_held_as_they_are_stored);
     tcase_add_test(weights, test_capacity_serving__fp8_linears_are_held_with_the_scales_of_their_blocks);
