@@ -232,7 +232,7 @@ END_TEST
 static int fake_journal(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
-    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+    if (unshare(CLONE_NEWNS) || mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) ||
         mount("run", "/run", "tmpfs", 0, NULL))
         return -1;
     ck_assert_int_eq(mkdir("/run/systemd", 0755), 0);
