@@ -203,8 +203,9 @@ check-api: all $(BUILD)/tests/api
 	BP_BUILD=$(BUILD) $(BUILD)/tests/api $(SUITES)
 
 # Disks and memory that fail, one call after the other.
+FAULTS = vfs memory disk schema
 check-faults: all $(BUILD)/tests/fault
-	BP_BUILD=$(BUILD) $(BUILD)/tests/fault vfs memory disk schema
+	BP_BUILD=$(BUILD) $(BUILD)/tests/fault $(FAULTS)
 
 # kill -9 under load, BP_CRASH_ROUNDS times, and within collections, BP_COLLECT_ROUNDS times.
 check-crash: all $(BUILD)/tests/fault
