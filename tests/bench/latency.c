@@ -68,7 +68,7 @@ static void write_get(const char *answer, char *into, size_t room)
         digest = at + sizeof(key) - 1;
     if (!digest)
         bench_die("the plan has no snapshot");
-    snprintf(into, room, "GET /v1/snapshots/%.71s HTTP/1.1\r\nHost: localhost\r\n\r\n", digest);
+    snprintf(into, room, "GET /v1/snapshots/%.71s HTTP/1.1\r\nHost: localhost\r\n" BENCH_AUTHORIZATION "\r\n", digest);
 }
 
 void bench_latency(void)
