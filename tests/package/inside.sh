@@ -117,7 +117,7 @@ before=$(property NRestarts)
 systemctl start blueprintd.service && exit 1
 promise "a wrong configuration fails with status 2" is ExecMainStatus 2
 promise "and is not tried again" is NRestarts "$before"
-promise "saying what is wrong" logged 'queue must be a number'
+promise "saying what is wrong" logged 'queue: must be a number'
 sed -i 's/^queue = 0/queue = 8/' /etc/blueprintd.ini
 dpkg -i --force-confold blueprintd.deb
 promise "an edited configuration survives an upgrade" grep -q '^queue = 8' /etc/blueprintd.ini
