@@ -118,14 +118,14 @@ static bool is_cut(int fd)
     return poll(&state, 1, 0) > 0;
 }
 
-/* The times that are not configured, at their real length: 75 seconds without a byte either way, 120 for an answer to
- * be taken, however slowly. */
+/* The times that are not configured, at their real length: 75 seconds between requests, 120 for an answer to be taken,
+ * however slowly. */
 START_TEST(test_limits__clients_that_are_idle_or_do_not_read_are_cut)
 {
     enum { IDLE, DEAF, SLOW, N };
     static const struct {
         double least, most;
-    } seconds[N] = {{70, 100}, {70, 100}, {115, 160}};
+    } seconds[N] = {[IDLE] = {70, 100}, [DEAF] = {115, 160}, [SLOW] = {115, 160}};
     double start, cut[N] = {0};
     int fds[N] = {wire_open(), ask_for_too_much(), ask_for_too_much()};
     ck_assert(wire_send_text(fds[IDLE], GET));
