@@ -53,6 +53,7 @@ command -v lintian;lintian
 test -x /lib/systemd/systemd;systemd
 test -e /usr/bin/dbus-daemon;dbus
 command -v unshare;util-linux
+command -v ip;iproute2
 command -v man;man-db
 '
 # The tests of the API against its description run on Node 18 or later; Debian 12 has 18.

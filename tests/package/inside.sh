@@ -48,6 +48,14 @@ client() {
 has_plans() { [ "$(blueprint --server "$socket" --json list | grep -o '"id":' | wc -l)" -eq "$1" ]; }
 restarted() { [ "$(property NRestarts)" -gt "$1" ] && active blueprintd.service; }
 says() { property StatusText | grep -q "$1"; }
+# override LINE...: in a drop-in of the service, beside those there are; restarts it.
+override() {
+    mkdir -p /run/systemd/system/blueprintd.service.d
+    printf '[Service]\n' >"/run/systemd/system/blueprintd.service.d/${1%%=*}.conf"
+    printf '%s\n' "$@" >>"/run/systemd/system/blueprintd.service.d/${1%%=*}.conf"
+    systemctl daemon-reload
+    systemctl restart blueprintd.service
+}
 logged() { journalctl --no-pager -u blueprintd.service | grep -q "$1"; }
 
 dpkg -i blueprintd.deb
@@ -80,10 +88,7 @@ promise "the shell completes its commands" bash -c 'COMP_LINE="blueprint pl" COM
     . /usr/share/bash-completion/completions/blueprint; _blueprint; [ "${COMPREPLY[*]}" = plan ]'
 
 # A daemon that hangs is killed and comes again.
-mkdir -p /run/systemd/system/blueprintd.service.d
-printf '[Service]\nWatchdogSec=2\n' >/run/systemd/system/blueprintd.service.d/watchdog.conf
-systemctl daemon-reload
-systemctl restart blueprintd.service
+override WatchdogSec=2
 before=$(property NRestarts)
 sleep 3
 promise "a daemon that is well is left alone" is NRestarts "$before"
@@ -91,6 +96,22 @@ kill -STOP "$(property MainPID)"
 promise "one that hangs is started again" restarted "$before"
 promise "because of the watchdog" logged 'Watchdog timeout'
 promise "and has its plans" has_plans 1
+rm -r /run/systemd/system/blueprintd.service.d
+systemctl daemon-reload
+
+# Who is not on this machine's loopback is let in by a drop-in alone, wherever the daemon listens. The address is a second
+# one of lo, and so not of the network that IPAddressAllow=localhost names.
+ip address add 192.0.2.1/32 dev lo
+override ExecStart= "ExecStart=/usr/bin/blueprintd --config /etc/blueprintd.ini \\
+    --listen 192.0.2.1:7433 --listen-beyond-loopback-without-tokens-and-tls yes"
+promise "it listens beyond loopback when told so" says '^Serving 192.0.2.1:7433'
+if logged 'does not support BPF/cgroup firewalling'; then
+    echo "not tried: this kernel has no firewall for units"
+else
+    promise "but the unit lets nobody in" not timeout 1 blueprint --server 192.0.2.1:7433 list
+    override IPAddressAllow=192.0.2.0/24
+    promise "until a drop-in does" timeout 1 blueprint --server 192.0.2.1:7433 list
+fi
 rm -r /run/systemd/system/blueprintd.service.d
 systemctl daemon-reload
 
