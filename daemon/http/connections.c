@@ -6,16 +6,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/log.h"
-
-/* Descriptors kept for what is not a connection: database, locks, listeners, epoll sets, the log. At none left
- * libmicrohttpd spins on accept. */
-enum { RESERVED_FDS = 128, FDS_WANTED = 8192, FDS_MOST = 65536 };
+#include "daemon/http/accept.h"
 
 enum { TICK_MS = 250 };
 static const uint64_t second = UINT64_C(1000000000);
@@ -23,31 +18,8 @@ static const uint64_t second = UINT64_C(1000000000);
 /* Bytes that may be allocated for all bodies together. */
 static const uint64_t body_budget = UINT64_C(256) << 20;
 
-/* Marks in the epoll data that are no connection's: a connection has its descriptor in the upper half. */
-static const uint64_t mark_wake = UINT64_MAX, mark_listener = UINT64_MAX - 1;
-
-size_t bp_descriptors(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit))
-        return 1024;
-    rlim_t wanted = limit.rlim_max < FDS_WANTED ? limit.rlim_max : FDS_WANTED;
-    if (limit.rlim_cur < wanted) {
-        struct rlimit raised = {.rlim_cur = wanted, .rlim_max = limit.rlim_max};
-        if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
-            limit.rlim_cur = wanted;
-    }
-    return limit.rlim_cur < FDS_MOST ? (size_t)limit.rlim_cur : FDS_MOST;
-}
-
-unsigned bp_connection_limit(unsigned wanted, size_t n_fds)
-{
-    unsigned most = n_fds > 2 * RESERVED_FDS ? (unsigned)n_fds - RESERVED_FDS : RESERVED_FDS;
-    if (wanted > most)
-        bp_log(BP_LOG_WARNING, "there are descriptors for fewer connections than configured",
-               BP_LOG_FIELDS(BP_LOG_UINT("connections", most)));
-    return wanted && wanted < most ? wanted : most;
-}
+/* In the epoll data. A connection's has its descriptor in the upper half. */
+static const uint64_t mark_wake = UINT64_MAX;
 
 static void free_tables(struct bp_connections *connections)
 {
@@ -57,7 +29,7 @@ static void free_tables(struct bp_connections *connections)
 
 int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err)
 {
-    *connections = (struct bp_connections){.n_fds = n_fds, .top_fd = -1, .unix_listener = -1};
+    *connections = (struct bp_connections){.n_fds = n_fds, .top_fd = -1, .listeners = {-1, -1}};
     connections->by_fd = calloc(n_fds, sizeof *connections->by_fd);
     connections->chains = calloc(n_fds, sizeof(struct bp_connection *));
     if (!connections->by_fd || !connections->chains) {
@@ -86,51 +58,6 @@ int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct
     return 0;
 }
 
-/* ---- Of one network ---- */
-
-/* The multiplier is not known outside, so that nobody can choose networks that share a chain. */
-static struct bp_connection **chain_of(struct bp_connections *connections, uint64_t network)
-{
-    return &connections->chains[(network * (connections->ids.seed | 1) >> 32) % connections->n_fds];
-}
-
-bool bp_connections_have_room(struct bp_connections *connections, const struct sockaddr *address)
-{
-    if (!connections->per_network || address->sa_family == AF_UNIX)
-        return true;
-    const uint64_t network = bp_network_of(address);
-    unsigned n = 0;
-    pthread_mutex_lock(&connections->lock);
-    for (const struct bp_connection *at = *chain_of(connections, network); at; at = at->next_in_chain)
-        n += at->network == network;
-    pthread_mutex_unlock(&connections->lock);
-    if (n < connections->per_network)
-        return true;
-    bp_metrics_count(connections->metrics, BP_COUNTER_CROWDED);
-    return false;
-}
-
-/* Under the lock, as is leaving. */
-static bool is_counted(const struct bp_connection *connection)
-{
-    return connection->all->per_network && !connection->origin.is_unix;
-}
-
-static void join_network(struct bp_connection *connection)
-{
-    struct bp_connection **chain = chain_of(connection->all, connection->network);
-    connection->next_in_chain = *chain;
-    *chain = connection;
-}
-
-static void leave_network(struct bp_connection *connection)
-{
-    struct bp_connection **at = chain_of(connection->all, connection->network);
-    while (*at != connection)
-        at = &(*at)->next_in_chain;
-    *at = connection->next_in_chain;
-}
-
 /* ---- Of one connection ---- */
 
 static uint64_t mark_of(const struct bp_connection *connection)
@@ -138,33 +65,94 @@ static uint64_t mark_of(const struct bp_connection *connection)
     return (uint64_t)(uint32_t)connection->fd << 32 | connection->serial;
 }
 
-struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle,
-                                         const struct sockaddr *address)
+/* Under the lock. NULL when that one is no more. */
+static struct bp_connection *marked(struct bp_connections *connections, uint64_t mark)
 {
-    struct bp_origin origin;
-    if (fd < 0 || (size_t)fd >= connections->n_fds)
-        return NULL;
-    bp_origin_of(fd, address, &origin);
-    struct bp_connection *connection = &connections->by_fd[fd];
-    pthread_mutex_lock(&connections->lock);
-    *connection = (struct bp_connection){
+    struct bp_connection *connection = &connections->by_fd[mark >> 32];
+    return connection->open && connection->serial == (uint32_t)mark ? connection : NULL;
+}
+
+/* Under the lock. */
+static void forget(struct bp_connection *connection)
+{
+    struct bp_connections *all = connection->all;
+    bp_origin_forget(&connection->origin);
+    bp_network_leave(connection);
+    connection->open = false;
+    all->n_open--;
+    all->n_own -= connection->own;
+    while (all->top_fd >= 0 && !all->by_fd[all->top_fd].open)
+        all->top_fd--;
+    bp_accept_again(all);
+}
+
+/* Under the lock. */
+static bool has_room(struct bp_connections *connections, uint64_t network, bool own)
+{
+    if (own)
+        return connections->n_own < BP_OWN_CONNECTIONS;
+    if (bp_network_has_room(connections, network))
+        return true;
+    bp_metrics_count(connections->metrics, BP_COUNTER_CROWDED);
+    return false;
+}
+
+/* Under the lock. */
+static void open_place(struct bp_connections *connections, const struct bp_connection *fresh)
+{
+    struct bp_connection *connection = &connections->by_fd[fresh->fd];
+    if (connection->open)
+        forget(connection); /* libmicrohttpd had no memory to begin it, and says so to nobody */
+    *connection = *fresh;
+    connection->serial = connections->next_serial++;
+    bp_network_join(connection);
+    /* Without a place in the set a hang-up is not seen; the deadlines still hold. */
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = mark_of(connection)};
+    epoll_ctl(connections->epoll, EPOLL_CTL_ADD, connection->fd, &event);
+    connections->n_open++;
+    connections->n_own += connection->own;
+    if (connection->fd > connections->top_fd)
+        connections->top_fd = connection->fd;
+}
+
+bool bp_connection_open(struct bp_connections *connections, int fd, const struct sockaddr *address, bool own,
+                        uint64_t *ret)
+{
+    struct bp_connection fresh = {
         .all = connections,
-        .handle = handle,
         .fd = fd,
-        .origin = origin,
         .open = true,
-        .serial = connections->next_serial++,
+        .own = own,
         .deadline = bp_clock_ns() + connections->receive_seconds * second,
         .network = bp_network_of(address),
     };
-    if (is_counted(connection))
-        join_network(connection);
-    /* Without a place in the set a hang-up is not seen; the deadlines still hold. */
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = mark_of(connection)};
-    epoll_ctl(connections->epoll, EPOLL_CTL_ADD, fd, &event);
-    connections->n_open++;
-    if (fd > connections->top_fd)
-        connections->top_fd = fd;
+    if (fd < 0 || (size_t)fd >= connections->n_fds)
+        return false;
+    bp_origin_of(fd, address, &fresh.origin);
+    pthread_mutex_lock(&connections->lock);
+    const bool has = has_room(connections, fresh.network, own);
+    if (has) {
+        open_place(connections, &fresh);
+        *ret = mark_of(&connections->by_fd[fd]);
+    }
+    pthread_mutex_unlock(&connections->lock);
+    return has;
+}
+
+void bp_connection_drop(struct bp_connections *connections, uint64_t mark)
+{
+    pthread_mutex_lock(&connections->lock);
+    struct bp_connection *connection = marked(connections, mark);
+    if (connection)
+        forget(connection);
+    pthread_mutex_unlock(&connections->lock);
+}
+
+struct bp_connection *bp_connection_start(struct bp_connections *connections, int fd, void *handle)
+{
+    struct bp_connection *connection = &connections->by_fd[fd];
+    pthread_mutex_lock(&connections->lock);
+    connection->handle = handle;
     pthread_mutex_unlock(&connections->lock);
     return connection;
 }
@@ -173,14 +161,8 @@ void bp_connection_close(struct bp_connection *connection)
 {
     struct bp_connections *all = connection->all;
     bp_connection_end(connection);
-    bp_origin_forget(&connection->origin);
     pthread_mutex_lock(&all->lock);
-    if (is_counted(connection))
-        leave_network(connection);
-    connection->open = false;
-    all->n_open--;
-    while (all->top_fd >= 0 && !all->by_fd[all->top_fd].open)
-        all->top_fd--;
+    forget(connection);
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -348,8 +330,8 @@ static void leave(struct bp_connection *connection, struct bp_answer *answer)
 static void on_hang_up(struct bp_connections *connections, uint64_t mark)
 {
     pthread_mutex_lock(&connections->lock);
-    struct bp_connection *connection = &connections->by_fd[mark >> 32];
-    if (connection->open && connection->serial == (uint32_t)mark) {
+    struct bp_connection *connection = marked(connections, mark);
+    if (connection) {
         connection->hung_up = true;
         if (connection->waiting) {
             bp_metrics_count(connections->metrics, BP_COUNTER_HANG_UPS);
@@ -359,15 +341,6 @@ static void on_hang_up(struct bp_connections *connections, uint64_t mark)
         }
     }
     pthread_mutex_unlock(&connections->lock);
-}
-
-static void on_unix_client(struct bp_connections *connections)
-{
-    int fd = accept4(connections->unix_listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd >= 0)
-        connections->accepted(connections->accepted_data, fd);
-    else if (errno != EAGAIN)
-        nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000 / 10}, NULL); /* no descriptors: do not spin on it */
 }
 
 static struct bp_answer *too_late(const struct bp_connection *connection)
@@ -398,7 +371,7 @@ static void enforce_deadline(struct bp_connection *connection, uint64_t now)
 {
     if (connection->waiting && now >= connection->patience)
         lose_patience(connection);
-    if (now < connection->deadline)
+    if (now < connection->deadline || !connection->handle)
         return;
     connection->deadline = UINT64_MAX;
     bp_metrics_count(connection->all->metrics, BP_COUNTER_DEADLINES);
@@ -421,7 +394,7 @@ static void enforce_deadlines(struct bp_connections *connections)
 /* libmicrohttpd takes events from the kernel 128 at a time, and when there were that many asks for more without looking
  * at them: when there are none it sleeps until something else happens, for ever if nothing does. It is woken when
  * it has so many connections and handled nothing since the last look; ever less often while that goes on, for then
- * nobody may be asking. The listener and its own events may be among the 128.
+ * nobody may be asking. Its own event may be among the 128.
  */
 enum { EVENTS_AT_A_TIME = 128, EVENTS_OF_OTHERS = 8, LOOK_MS = 10 };
 
@@ -437,7 +410,7 @@ static int wake_if_stuck(struct bp_connections *connections)
         connections->seen_handled = n_handled;
         connections->nudge_ms = LOOK_MS;
     } else if (now >= connections->nudge_at) {
-        connections->nudge(connections->accepted_data);
+        connections->nudge(connections->data);
         connections->nudge_ms = connections->nudge_ms < TICK_MS / 2 ? 2 * connections->nudge_ms : TICK_MS;
     } else {
         return LOOK_MS;
@@ -454,6 +427,17 @@ static bool is_stopping(struct bp_connections *connections)
     return stopping;
 }
 
+static void on_event(struct bp_connections *connections, uint64_t mark)
+{
+    for (int door = 0; door < BP_DOORS; door++)
+        if (mark == BP_ACCEPT_MARK(door)) {
+            bp_accept_clients(connections, (enum bp_door)door);
+            return;
+        }
+    if (mark != mark_wake)
+        on_hang_up(connections, mark);
+}
+
 static void *watch(void *data)
 {
     struct bp_connections *connections = data;
@@ -464,10 +448,7 @@ static void *watch(void *data)
         struct epoll_event events[64];
         int n = epoll_wait(connections->epoll, events, sizeof events / sizeof *events, wait_ms);
         for (int i = 0; i < n; i++)
-            if (events[i].data.u64 == mark_listener)
-                on_unix_client(connections);
-            else if (events[i].data.u64 != mark_wake)
-                on_hang_up(connections, events[i].data.u64);
+            on_event(connections, events[i].data.u64);
         if (bp_clock_ns() >= next_tick) {
             enforce_deadlines(connections);
             next_tick = bp_clock_ns() + TICK_MS * (second / 1000);
@@ -480,10 +461,8 @@ static void *watch(void *data)
 
 int bp_connections_start(struct bp_connections *connections, struct bp_err *err)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = mark_listener};
-    if (connections->unix_listener >= 0 &&
-        epoll_ctl(connections->epoll, EPOLL_CTL_ADD, connections->unix_listener, &event))
-        return bp_fail(err, BP_E_network_failed, "", "the Unix socket cannot be watched: %s", strerror(errno));
+    if (bp_accept_start(connections, err))
+        return -1;
     int failure = pthread_create(&connections->watcher, NULL, watch, connections);
     if (failure)
         return bp_fail(err, BP_E_internal, "", "no thread to watch connections: %s", strerror(failure));
@@ -554,8 +533,6 @@ void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_
 {
     pthread_mutex_lock(&connections->lock);
     connections->draining = true;
-    if (connections->unix_listener >= 0)
-        epoll_ctl(connections->epoll, EPOLL_CTL_DEL, connections->unix_listener, NULL);
     if (!wait_for_none(connections, deadline_ns)) {
         answer_all_waiters(connections);
         while (!wait_for_none(connections, bp_clock_ns() + grace_ns))

@@ -1,8 +1,8 @@
 /* The open connections by descriptor: their deadlines, and the requests on them that wait for an answer.
  *
  * libmicrohttpd could time out on inactivity only, and does not look at the socket of a suspended connection; a thread
- * of ours does both. It cuts a connection whose deadline passed, ends the wait of a client that hung up, and answers a
- * waiter whose time is over.
+ * of ours does both. It lets clients in, cuts a connection whose deadline passed, ends the wait of a client that hung
+ * up, and answers a waiter whose time is over.
  *
  * One lock guards it all. It is taken before the locks of the service and never inside them; the thread that closes a
  * descriptor takes it, so a descriptor seen open under it is not somebody else's.
@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
 
 #include "daemon/access/access.h"
 #include "daemon/http/call.h"
@@ -26,6 +27,11 @@ enum {
     BP_IDLE_SECONDS = 75,
     BP_HUNG_UP_SECONDS = 1,
 };
+
+/* How many connections there may be that no client made: pulses, and what wakes the HTTP thread. */
+enum { BP_OWN_CONNECTIONS = 8 };
+
+enum bp_door { BP_DOOR_TCP, BP_DOOR_UNIX, BP_DOORS };
 
 /* Bytes a second with which a client must take a file at the least. */
 #define BP_FILE_RATE (UINT64_C(256) << 10)
@@ -48,9 +54,9 @@ struct bp_connection {
 
     /* Under the lock. */
     struct bp_connections *all;
-    void *handle; /* libmicrohttpd's */
+    void *handle; /* libmicrohttpd's; NULL until its thread has the connection */
     int fd;
-    bool open, active, waiting, gone, hung_up;
+    bool open, own, active, waiting, gone, hung_up;
     struct bp_answer *answer; /* brought while or before it waited; or the handler's own */
     uint32_t serial;
     uint64_t deadline; /* CLOCK_MONOTONIC, ns; of the connection, or of the wait */
@@ -66,16 +72,18 @@ struct bp_connections {
     struct bp_connection *by_fd;
     size_t n_fds;
     struct bp_connection **chains; /* n_fds, of the open ones, each network's in one */
+    unsigned limit;                /* of clients */
     unsigned per_network;          /* that one may have open; 0: any */
-    size_t n_open, n_active, n_waiting;
-    int top_fd; /* no open one is above */
+    size_t n_open, n_own, n_active, n_waiting;
+    int listeners[BP_DOORS]; /* -1: none; the caller's, to close as well */
+    bool full, closed;       /* the doors: until a client leaves, for good */
+    int top_fd;              /* no open one is above */
     uint32_t next_serial;
     uint64_t body_bytes; /* allocated for bodies; the HTTP thread's */
     struct bp_ids ids;   /* the HTTP thread's */
     bool draining, stopping;
     int epoll, wake_event;
     atomic_uint_fast64_t turns; /* of the watching thread, a few a second */
-    int unix_listener;          /* -1: none */
     pthread_t watcher;
     unsigned receive_seconds, answer_seconds;
     struct bp_service *service;
@@ -84,32 +92,29 @@ struct bp_connections {
     atomic_uint_fast64_t n_handled; /* turns of the HTTP thread that handled something, counted by it */
     uint_fast64_t seen_handled;     /* the watcher's, with when it will wake that thread, and how long that took */
     uint64_t nudge_at, nudge_ms;
-    void (*nudge)(void *data);            /* wakes that thread */
-    void (*resume)(void *handle);         /* of libmicrohttpd; called under the lock */
-    void (*accepted)(void *data, int fd); /* a client of the Unix socket */
-    void *accepted_data;                  /* and of nudge */
+    void (*resume)(void *handle); /* of libmicrohttpd; called under the lock */
+    void (*nudge)(void *data);    /* wakes that thread */
+    /* Takes the descriptor over. */
+    void (*accepted)(void *data, enum bp_door door, int fd, const struct sockaddr *address, socklen_t size);
+    void *data;
 };
 
-/* How many descriptors there may be, after asking for enough. */
-size_t bp_descriptors(void);
-
-/* How many connections there may be: as many as are wanted (0: as can be), if there are descriptors for them. */
-unsigned bp_connection_limit(unsigned wanted, size_t n_fds);
-
-/* Makes the table for descriptors below n_fds. Fill in limits, times, service, access, metrics, ids and callbacks
- * before the start.
- */
+/* Makes the table for descriptors below n_fds. Fill in listeners, limits, times, service, access, metrics, ids and
+ * callbacks before the start. */
 int bp_connections_init(struct bp_connections *connections, size_t n_fds, struct bp_err *err);
 int bp_connections_start(struct bp_connections *connections, struct bp_err *err);
 void bp_connections_stop(struct bp_connections *connections); /* the thread; what it watches may still be open */
 void bp_connections_release(struct bp_connections *connections);
 
-/* Whether one more may come from there; counts those that may not. The Unix socket's always may. */
-bool bp_connections_have_room(struct bp_connections *connections, const struct sockaddr *address);
+/* Any thread: the connection is about to be handed to libmicrohttpd; a client, or one of our own. False when there
+ * is no room for it: too many of our own, of its network, which are counted, or too high a descriptor. `*ret` names it.
+ */
+bool bp_connection_open(struct bp_connections *connections, int fd, const struct sockaddr *address, bool own,
+                        uint64_t *ret);
+void bp_connection_drop(struct bp_connections *connections, uint64_t mark); /* it was not taken */
 
 /* HTTP thread. */
-struct bp_connection *bp_connection_open(struct bp_connections *connections, int fd, void *handle,
-                                         const struct sockaddr *address);
+struct bp_connection *bp_connection_start(struct bp_connections *connections, int fd, void *handle);
 void bp_connection_close(struct bp_connection *connection);
 void bp_connection_arriving(struct bp_connection *connection); /* a request has begun to */
 bool bp_connection_begin(struct bp_connection *connection);    /* the request is to be run; false when draining */

@@ -12,7 +12,7 @@
 
 #include <microhttpd.h>
 
-#include "daemon/http/connections.h"
+#include "daemon/http/accept.h"
 #include "daemon/http/judge.h"
 #include "daemon/http/listen.h"
 #include "daemon/http/pulse.h"
@@ -29,35 +29,39 @@ static const uint64_t answer_budget = UINT64_C(512) << 20;
 /* For the last answers to be taken when the daemon stops. */
 static const uint64_t grace_ns = UINT64_C(3) * 1000000000;
 
+/* One thread of libmicrohttpd, which listens to nobody: what it has is handed to it. */
+struct bp_http_thread {
+    struct bp_http *http;
+    struct MHD_Daemon *daemon;
+    struct bp_pulse pulse;
+};
+
 struct bp_http {
-    struct MHD_Daemon *daemon, *unix_daemon; /* the same unless TCP speaks TLS and there is a Unix socket */
-    bool has_two;
+    struct bp_http_thread threads[BP_DOORS]; /* of TCP, and of the Unix socket when TCP speaks TLS, else of both */
+    size_t n_threads;
     pthread_mutex_t turn; /* of two, held by the thread that calls back; taken before all other locks */
     struct bp_connections connections;
     struct bp_access *access;
     struct bp_service *service;
     struct bp_metrics *metrics;
     bool parts_are_in_place; /* what libmicrohttpd hands out stands in the text that it received */
-    int listener;
-    bool inherited;                                         /* the listener: it is not ours alone */
+    bool inherited;          /* the TCP listener: it is not ours alone */
     char socket[sizeof((struct sockaddr_un *)0)->sun_path]; /* "" for none */
     struct stat socket_made;
     char address[BP_LISTEN_NAME];
-    struct bp_pulse pulses[2]; /* of the daemon, and of that of the Unix socket when that is another */
-    size_t n_pulses;
     uint64_t turned; /* turns of the watching thread when it was last asked */
 };
 
 /* One daemon calls back from its one thread alone. */
 static void take_turn(struct bp_http *http)
 {
-    if (http->has_two)
+    if (http->n_threads > 1)
         pthread_mutex_lock(&http->turn);
 }
 
 static void give_turn(struct bp_http *http)
 {
-    if (http->has_two)
+    if (http->n_threads > 1)
         pthread_mutex_unlock(&http->turn);
 }
 
@@ -342,58 +346,58 @@ static void on_connection(void *data, struct MHD_Connection *handle, void **cont
     take_turn(http);
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *fd = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD);
-        const union MHD_ConnectionInfo *address = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-        *context =
-            fd && address ? bp_connection_open(&http->connections, fd->connect_fd, handle, address->client_addr) : NULL;
-    } else if (*context) {
+        *context = bp_connection_start(&http->connections, fd->connect_fd, handle);
+    } else {
         bp_connection_close(*context);
         *context = NULL;
     }
     give_turn(http);
 }
 
-/* Called where what is accepted is opened at once, but for the Unix socket's, which have no address. */
-static enum MHD_Result on_accept(void *data, const struct sockaddr *address, socklen_t size)
+/* ---- What is handed to libmicrohttpd ---- */
+
+/* Any thread. The descriptor is that thread's, or closed: false. */
+static bool hand_over(struct bp_http_thread *thread, int fd, const struct sockaddr *address, socklen_t size, bool own)
+{
+    struct bp_connections *connections = &thread->http->connections;
+    uint64_t mark;
+    if (!bp_connection_open(connections, fd, address, own, &mark)) {
+        close(fd);
+        return false;
+    }
+    if (MHD_add_connection(thread->daemon, fd, address, size) == MHD_YES)
+        return true;
+    bp_connection_drop(connections, mark);
+    return false;
+}
+
+static void on_accepted(void *data, enum bp_door door, int fd, const struct sockaddr *address, socklen_t size)
 {
     struct bp_http *http = data;
-    (void)size;
-    return bp_connections_have_room(&http->connections, address) ? MHD_YES : MHD_NO;
+    hand_over(&http->threads[door % http->n_threads], fd, address, size, false);
 }
 
-static bool add_unix_client(struct MHD_Daemon *daemon, int fd)
+static bool hand_over_own(void *data, int fd)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    return MHD_add_connection(daemon, fd, (struct sockaddr *)&address, sizeof address) == MHD_YES;
-}
-
-static void on_unix_client(void *data, int fd)
-{
-    struct bp_http *http = data;
-    add_unix_client(http->unix_daemon, fd);
-}
-
-static bool connect_pulse(void *data, int fd)
-{
-    return add_unix_client(data, fd);
+    const struct sockaddr_un address = {.sun_family = AF_UNIX};
+    return hand_over(data, fd, (const struct sockaddr *)&address, sizeof address, true);
 }
 
 /* One more connection, whose other end is closed, wakes the thread it is given to. */
-static void nudge_one(struct MHD_Daemon *daemon)
+static void nudge_one(struct bp_http_thread *thread)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))
         return;
     close(pair[1]);
-    MHD_add_connection(daemon, pair[0], (struct sockaddr *)&address, sizeof address);
+    hand_over_own(thread, pair[0]);
 }
 
 static void nudge(void *data)
 {
     struct bp_http *http = data;
-    nudge_one(http->daemon);
-    if (http->unix_daemon != http->daemon)
-        nudge_one(http->unix_daemon);
+    for (size_t i = 0; i < http->n_threads; i++)
+        nudge_one(&http->threads[i]);
 }
 
 static void on_panic(void *data, const char *file, unsigned line, const char *reason)
@@ -410,78 +414,70 @@ static void on_panic(void *data, const char *file, unsigned line, const char *re
 /* On what was not inherited. */
 static int listen_on(struct bp_http *http, const struct bp_http_options *options, struct bp_err *err)
 {
-    if (options->tcp_listener < 0 && bp_listen_tcp(options->listen, options->listen_size, &http->listener, err))
+    int *listeners = http->connections.listeners;
+    listeners[BP_DOOR_TCP] = options->tcp_listener;
+    listeners[BP_DOOR_UNIX] = options->unix_listener;
+    if (options->tcp_listener < 0 && bp_listen_tcp(options->listen, options->listen_size, &listeners[BP_DOOR_TCP], err))
         return -1;
     if (options->unix_listener >= 0 || !*options->socket)
         return 0;
-    if (bp_listen_unix(options->socket, &http->connections.unix_listener, &http->socket_made, err))
+    if (bp_listen_unix(options->socket, &listeners[BP_DOOR_UNIX], &http->socket_made, err))
         return -1;
     memcpy(http->socket, options->socket, strlen(options->socket) + 1);
     return 0;
 }
 
-/* One of the two: `flags` and `extra` are what they differ in. Without a timeout of libmicrohttpd's: the deadlines of
- * ours hold for every connection, and it would read the clock and move the connection in a list at every step. */
-static struct MHD_Daemon *start_one(struct bp_http *http, unsigned flags, unsigned limit, struct MHD_OptionItem *extra)
+/* `flags` and `extra` are what the two differ in. Without a timeout of libmicrohttpd's: the deadlines of ours hold for
+ * every connection, and it would read the clock and move the connection in a list at every step. Its limit leaves room
+ * for what it has closed and not yet counted. */
+static struct MHD_Daemon *start_one(struct bp_http *http, unsigned flags, struct MHD_OptionItem *extra)
 {
-    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | flags, 0, on_accept, http,
-                            on_request, http, MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory,
-                            MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_URI_LOG_CALLBACK, on_target, http,
-                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
-                            on_connection, http, MHD_OPTION_ARRAY, extra, MHD_OPTION_END);
+    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | flags,
+                            0, NULL, NULL, on_request, http, MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory,
+                            MHD_OPTION_CONNECTION_LIMIT, http->connections.limit + 2 * BP_OWN_CONNECTIONS,
+                            MHD_OPTION_URI_LOG_CALLBACK, on_target, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+                            http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_ARRAY, extra,
+                            MHD_OPTION_END);
 }
 
-static int start_daemons(struct bp_http *http, const struct bp_http_options *options, size_t n_fds, struct bp_err *err)
+static void stop_threads(struct bp_http *http)
 {
-    unsigned limit = bp_connection_limit(options->connections, n_fds);
-    bool has_tls = options->has_tls;
-    http->has_two = has_tls && http->connections.unix_listener >= 0;
+    for (size_t i = 0; i < http->n_threads; i++)
+        MHD_stop_daemon(http->threads[i].daemon);
+}
+
+static int start_threads(struct bp_http *http, bool has_tls, struct bp_err *err)
+{
+    const size_t n = has_tls && http->connections.listeners[BP_DOOR_UNIX] >= 0 ? 2 : 1;
     struct MHD_OptionItem end = {MHD_OPTION_END, 0, NULL};
-    struct MHD_OptionItem listens[] = {{MHD_OPTION_LISTEN_SOCKET, http->listener, NULL}, end, end, end};
-    if (has_tls) {
-        listens[1] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)(uintptr_t)bp_tls_retrieve};
-        listens[2] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)BP_TLS_PRIORITIES};
-    }
-    if (http->has_two)
-        limit = (limit + 1) / 2; /* for each */
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)(uintptr_t)bp_tls_retrieve},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)BP_TLS_PRIORITIES},
+        end,
+    };
     MHD_set_panic_func(on_panic, NULL);
-    http->unix_daemon = http->daemon = start_one(http, has_tls ? MHD_USE_TLS : 0, limit, listens);
-    if (http->daemon && http->has_two)
-        http->unix_daemon = start_one(http, MHD_USE_NO_LISTEN_SOCKET, limit, &end);
-    if (http->unix_daemon)
-        return 0;
-    bp_fail(err, BP_E_network_failed, "", "the HTTP server did not start: %s", strerror(errno));
-    if (http->daemon)
-        MHD_stop_daemon(http->daemon);
-    return -1;
-}
-
-static void set_up_pulses(struct bp_http *http, bool has_tls)
-{
-    http->n_pulses = http->has_two ? 2 : 1;
-    for (size_t i = 0; i < http->n_pulses; i++)
-        http->pulses[i] = (struct bp_pulse){.connect = connect_pulse,
-                                            .data = i ? http->unix_daemon : http->daemon,
-                                            .is_tls = has_tls && i == 0,
-                                            .fd = -1};
-}
-
-static void stop_daemons(struct bp_http *http)
-{
-    if (http->has_two)
-        MHD_stop_daemon(http->unix_daemon);
-    MHD_stop_daemon(http->daemon);
+    for (size_t i = 0; i < n; i++) {
+        const bool speaks_tls = has_tls && i == 0;
+        struct bp_http_thread *thread = &http->threads[i];
+        thread->http = http;
+        thread->pulse = (struct bp_pulse){.connect = hand_over_own, .data = thread, .is_tls = speaks_tls, .fd = -1};
+        thread->daemon = start_one(http, speaks_tls ? MHD_USE_TLS : 0, speaks_tls ? tls : &end);
+        if (!thread->daemon) {
+            bp_fail(err, BP_E_network_failed, "", "the HTTP server did not start: %s", strerror(errno));
+            stop_threads(http);
+            return -1;
+        }
+        http->n_threads++;
+    }
+    return 0;
 }
 
 static void http_free(struct bp_http *http)
 {
-    for (size_t i = 0; i < http->n_pulses; i++)
-        bp_pulse_release(&http->pulses[i]);
     bp_connections_release(&http->connections);
-    if (http->listener >= 0)
-        close(http->listener);
-    if (http->connections.unix_listener >= 0)
-        close(http->connections.unix_listener);
+    for (int door = 0; door < BP_DOORS; door++)
+        if (http->connections.listeners[door] >= 0)
+            close(http->connections.listeners[door]);
     if (*http->socket)
         bp_listen_unlink(http->socket, &http->socket_made);
     pthread_mutex_destroy(&http->turn);
@@ -499,7 +495,6 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
         return -1;
     }
     pthread_mutex_init(&http->turn, NULL);
-    http->listener = options->tcp_listener;
     http->inherited = options->tcp_listener >= 0;
     http->access = http->connections.access = options->access;
     http->parts_are_in_place = strcmp(MHD_get_version(), "0.9.75") == 0; /* later ones refuse more themselves */
@@ -510,22 +505,20 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
     http->connections.answer_seconds = options->answer_seconds;
     http->connections.resume = resume;
     http->connections.nudge = nudge;
-    http->connections.accepted = on_unix_client;
-    http->connections.accepted_data = http;
+    http->connections.accepted = on_accepted;
+    http->connections.data = http;
+    http->connections.limit = bp_connection_limit(options->connections, n_fds);
     bp_ids_init(&http->connections.ids);
-    http->connections.unix_listener = options->unix_listener;
-    if (listen_on(http, options, err) || start_daemons(http, options, n_fds, err)) {
+    if (listen_on(http, options, err) || start_threads(http, options->has_tls, err)) {
         http_free(http);
         return -1;
     }
+    bp_listen_name(http->connections.listeners[BP_DOOR_TCP], http->address);
     if (bp_connections_start(&http->connections, err)) {
-        MHD_quiesce_daemon(http->daemon); /* or it would shut the listener down, inherited or not */
-        stop_daemons(http);
+        stop_threads(http);
         http_free(http);
         return -1;
     }
-    bp_listen_name(http->listener, http->address);
-    set_up_pulses(http, options->has_tls);
     *ret = http;
     return 0;
 }
@@ -538,15 +531,15 @@ const char *bp_http_address(const struct bp_http *http)
 void bp_http_ask(struct bp_http *http)
 {
     http->turned = atomic_load(&http->connections.turns);
-    for (size_t i = 0; i < http->n_pulses; i++)
-        bp_pulse_ask(&http->pulses[i]);
+    for (size_t i = 0; i < http->n_threads; i++)
+        bp_pulse_ask(&http->threads[i].pulse);
 }
 
 bool bp_http_has_answered(struct bp_http *http)
 {
     bool answered = atomic_load(&http->connections.turns) != http->turned;
-    for (size_t i = 0; i < http->n_pulses; i++)
-        answered &= bp_pulse_has_answered(&http->pulses[i]);
+    for (size_t i = 0; i < http->n_threads; i++)
+        answered &= bp_pulse_has_answered(&http->threads[i].pulse);
     return answered;
 }
 
@@ -554,11 +547,13 @@ void bp_http_stop(struct bp_http *http, uint64_t deadline_ns)
 {
     if (!http)
         return;
-    MHD_quiesce_daemon(http->daemon);
+    bp_accept_stop(&http->connections);
     if (!http->inherited)
-        shutdown(http->listener, SHUT_RDWR); /* who is in the backlog learns now, not at the end */
+        shutdown(http->connections.listeners[BP_DOOR_TCP], SHUT_RDWR); /* who waits at it learns now, not at the end */
     bp_connections_drain(&http->connections, deadline_ns, grace_ns);
     bp_connections_stop(&http->connections);
-    stop_daemons(http);
+    for (size_t i = 0; i < http->n_threads; i++)
+        bp_pulse_release(&http->threads[i].pulse);
+    stop_threads(http);
     http_free(http);
 }

@@ -1,6 +1,6 @@
-/* The HTTP server: one epoll thread of libmicrohttpd, and one of ours that watches what it does not. With TLS the Unix
- * socket, which speaks plain HTTP, has a thread of libmicrohttpd of its own; the two take turns, so what is said to be
- * of the HTTP thread is of one thread at a time.
+/* The HTTP server: one epoll thread of libmicrohttpd, and one of ours that lets clients in and watches them. With TLS
+ * the Unix socket, which speaks plain HTTP, has a thread of libmicrohttpd of its own; the two take turns, so what is
+ * said to be of the HTTP thread is of one thread at a time.
  */
 #ifndef BP_HTTP_HTTP_H
 #define BP_HTTP_HTTP_H

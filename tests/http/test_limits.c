@@ -7,10 +7,12 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -278,6 +280,45 @@ START_TEST(test_limits__idle_connections_past_the_limit_do_not_keep_others_out)
 }
 END_TEST
 
+/* Tries to connect to the Unix socket; where there is no room it waits in the kernel's queue, or is refused by it. */
+static int begin_to_connect_locally(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    ck_assert_int_ge(fd, 0);
+    strcpy(address.sun_path, server.socket);
+    ck_assert(connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN);
+    return fd;
+}
+
+/* Clients of both sockets come for the last places at once and leave again. The library was locked up for ever by one
+ * that was handed to it when another had taken the last place meanwhile. */
+START_TEST(test_limits__clients_of_both_sockets_come_for_the_last_places)
+{
+    enum { PLACES = 4, CLIENTS = 6 };
+    snprintf(server.socket, sizeof server.socket, "%s/socket", server.directory);
+    restart((const char *const[]){"--connections", keep_text("%d", PLACES), NULL});
+    for (int round = 0; round < 400; round++) {
+        int tcp[CLIENTS], local[CLIENTS];
+        for (int i = 0; i < CLIENTS; i++) {
+            local[i] = begin_to_connect_locally();
+            tcp[i] = begin_to_connect();
+        }
+        nap_ms(1);
+        for (int i = 0; i < CLIENTS; i++) {
+            close(tcp[i]);
+            close(local[i]);
+        }
+    }
+    ck_assert_int_eq(http_get("/healthz").status, 200);
+    int fd = begin_to_connect_locally();
+    ck_assert(wire_send_text(fd, GET));
+    wire_expect(fd, 200);
+    wire_close(fd);
+    wire_await_at_most("blueprint_connections", 1);
+}
+END_TEST
+
 /* The library takes 128 events at a time and used to sleep on as many; nothing else happens meanwhile that would wake
  * it. The daemon stands still while they come in, so that they are there at once. */
 START_TEST(test_limits__as_many_requests_at_once_as_are_taken_at_a_time_are_answered)
@@ -431,6 +472,7 @@ Suite *suite_limits(void)
     tcase_add_test(tcase, test_limits__the_end_of_a_stream_with_the_last_byte_is_no_hang_up);
     tcase_add_test(tcase, test_limits__half_a_request_and_the_end_is_closed_without_an_answer);
     tcase_add_test(tcase, test_limits__idle_connections_past_the_limit_do_not_keep_others_out);
+    tcase_add_test(tcase, test_limits__clients_of_both_sockets_come_for_the_last_places);
     tcase_add_loop_test(tcase, test_limits__as_many_requests_at_once_as_are_taken_at_a_time_are_answered, 0, 5);
     tcase_add_loop_test(tcase, test_limits__one_address_has_no_more_than_its_connections, 0, has_v6() ? 2 : 1);
     tcase_add_loop_test(tcase, test_limits__without_descriptors_clients_wait_and_are_served_later, 0, 2);
