@@ -383,7 +383,8 @@ static const struct bp_check program_rows[] = {
     {"distributed.updates", S, "An optimizer task waits for exactly its row's tasks after the forward part.",
      bp_gate_check_updates},
     {"distributed.forward_traffic", S,
-     "A forward computation reads once what a rank holds of its inputs, and writes once what it holds of its output.",
+     "A forward computation reads once what a rank holds of its inputs, and writes once what it holds of its output; "
+     "the output of a collective holds what arrives, the cache all that attention sees.",
      bp_gate_check_forward_traffic},
     {"distributed.repeats", S, "What is done again is what was done forward.", bp_gate_check_repeats},
     {"distributed.gradient_work", S,

@@ -30,10 +30,10 @@ bool bp_gate_hold(struct bp_gate *gate, struct bp_gate_held *ret);
 bp_u128 bp_gate_payload(const struct bp_gate *gate, const char *row, struct bp_calc *calc);
 
 /* What a row reads, keeps and writes that takes only part of a value, in elements; of the cache, whose elements have a
- * type of their own, apart. False for a row that takes its values whole. */
+ * type of their own, apart, with what it holds after. False for a row that takes its values whole. */
 struct bp_gate_part {
     bp_u128 reads, keeps, writes;
-    bp_u128 cache_reads, cache_writes;
+    bp_u128 cache_reads, cache_writes, cache_holds;
 };
 bool bp_gate_takes_part(const struct bp_gate *gate, const char *row, struct bp_calc *calc, struct bp_gate_part *ret);
 

@@ -183,33 +183,156 @@ void bp_gate_check_dataflow(struct bp_gate *gate)
                    "/tasks", "the block's output is not written by the last forward task");
 }
 
-/* How many gradients a row's output has where no fork sums all of them into one: one of each product of activations and
- * each collective that reads it, and one of all else that does. */
-static uint32_t gradients_of(const struct bp_gate *gate, uint32_t layer, uint32_t value)
+/* Who makes the gradient of what. A set of the block's tasks is `words` long, a bit each. */
+struct gradients {
+    size_t words;
+    uint32_t first, last; /* task of the block; the forward task that writes its output */
+    uint32_t *outputs;    /* of each row, what its forward task writes; BP_GATE_NOWHERE when it does nothing forward */
+    uint64_t *asked;      /* of each value: the activation gradients of the rows that read it, looked through those that
+                           * have none; of what the last forward task writes, that task */
+    uint64_t *summed;     /* of each task: itself or, when its row does nothing forward, those that it sums */
+};
+
+static uint64_t *asked_of(const struct gradients *gradients, uint32_t value)
 {
-    const struct bp_distributed_ir *ir = target(gate);
-    uint32_t apart = 0, summed = 0;
-    for (BP_GATE_EACH(i, gate->at.tasks)) {
-        const struct bp_distributed_task *task = &ir->tasks[i];
-        if (part_of(task) != FORWARD || task->layer == layer || task->layer >= ir->n_layers ||
-            !bp_gate_list_has(&task->inputs, value))
-            continue;
-        bool product = task->engine == BP_ENGINE_MATRIX && ir->layers[task->layer].parameters == 0;
-        *(product || task->kind == BP_TASK_COLLECTIVE ? &apart : &summed) += 1;
-    }
-    return apart + summed > 0 ? apart + (summed > 0) : 1;
+    return gradients->asked + value * gradients->words;
 }
 
-/* The value that a row's forward task writes; BP_GATE_NOWHERE for none. */
-static uint32_t output_of(const struct bp_gate *gate, uint32_t layer)
+static uint64_t *summed_by(const struct gradients *gradients, uint32_t task)
+{
+    return gradients->summed + (task - gradients->first) * gradients->words;
+}
+
+static void set_add(const struct gradients *gradients, uint64_t *set, uint32_t task)
+{
+    set[(task - gradients->first) / 64] |= UINT64_C(1) << (task - gradients->first) % 64;
+}
+
+static void set_union(const struct gradients *gradients, uint64_t *set, const uint64_t *other)
+{
+    for (size_t i = 0; i < gradients->words; i++)
+        set[i] |= other[i];
+}
+
+static bool set_meets(const struct gradients *gradients, const uint64_t *set, const uint64_t *other)
+{
+    bool meets = false;
+    for (size_t i = 0; i < gradients->words; i++)
+        meets |= (set[i] & other[i]) != 0;
+    return meets;
+}
+
+static bool set_covers(const struct gradients *gradients, const uint64_t *set, const uint64_t *other)
+{
+    bool covers = true;
+    for (size_t i = 0; i < gradients->words; i++)
+        covers &= (other[i] & ~set[i]) == 0;
+    return covers;
+}
+
+/* Of what an earlier task makes: whether it is a gradient, the forward task's of the block's output among them. */
+static bool is_gradient(const struct bp_distributed_ir *ir, const struct gradients *gradients, uint32_t place,
+                        uint32_t before)
+{
+    return place >= gradients->first && place < before &&
+           (place == gradients->last || ir->tasks[place].phase == BP_PHASE_ACTIVATION_GRADIENT);
+}
+
+/* From the last row to the first: readers come after what they read. */
+static void find_asked(struct bp_gate *gate, const uint32_t *own, struct gradients *ret)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    for (uint32_t i = gate->at.tasks.end; i-- > gate->at.tasks.first;) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        if (part_of(task) != FORWARD || task->layer >= ir->n_layers || ret->outputs[task->layer] == BP_GATE_NOWHERE)
+            continue;
+        uint64_t *output = asked_of(ret, ret->outputs[task->layer]);
+        if (i == ret->last)
+            set_add(ret, output, i);
+        for (uint32_t j = 0; j < task->inputs.n; j++)
+            if (task->inputs.at[j] >= ir->n_values)
+                continue;
+            else if (own[task->layer] == BP_GATE_NOWHERE)
+                set_union(ret, asked_of(ret, task->inputs.at[j]), output);
+            else
+                set_add(ret, asked_of(ret, task->inputs.at[j]), own[task->layer]);
+    }
+}
+
+static void find_summed(struct bp_gate *gate, struct gradients *ret)
 {
     const struct bp_distributed_ir *ir = target(gate);
     for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &ir->tasks[i];
-        if (task->layer == layer && part_of(task) == FORWARD && task->outputs.n > 0)
-            return task->outputs.at[task->outputs.n - 1];
+        bool sums =
+            part_of(task) == BACKWARD && task->layer < ir->n_layers && ret->outputs[task->layer] == BP_GATE_NOWHERE;
+        if (!sums)
+            set_add(ret, summed_by(ret, i), i);
+        for (uint32_t j = 0; j < task->dependencies.n && sums; j++)
+            if (is_gradient(ir, ret, task->dependencies.at[j], i))
+                set_union(ret, summed_by(ret, i), summed_by(ret, task->dependencies.at[j]));
     }
-    return BP_GATE_NOWHERE;
+}
+
+static bool find_gradients(struct bp_gate *gate, const struct writers *writers, struct gradients *ret)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    const size_t n_tasks = gate->at.tasks.end - gate->at.tasks.first, words = n_tasks / 64 + 1;
+    *ret = (struct gradients){
+        .words = words,
+        .first = gate->at.tasks.first,
+        .last = writer_of_output(gate, writers),
+        .outputs = bp_arena_array(gate->arena, ir->n_layers, sizeof *ret->outputs),
+        .asked = bp_arena_array(gate->arena, ir->n_values, words * sizeof *ret->asked),
+        .summed = bp_arena_array(gate->arena, n_tasks, words * sizeof *ret->summed),
+    };
+    uint32_t *own = bp_arena_array(gate->arena, ir->n_layers, sizeof *own);
+    if (!ret->outputs || !ret->asked || !ret->summed || !own) {
+        bp_gate_no_memory(gate);
+        return false;
+    }
+    memset(ret->outputs, 0xff, ir->n_layers * sizeof *ret->outputs);
+    memset(own, 0xff, ir->n_layers * sizeof *own);
+    for (BP_GATE_EACH(i, gate->at.tasks)) {
+        const struct bp_distributed_task *task = &ir->tasks[i];
+        if (task->layer >= ir->n_layers)
+            continue;
+        if (part_of(task) == FORWARD && task->outputs.n > 0 && task->outputs.at[task->outputs.n - 1] < ir->n_values)
+            ret->outputs[task->layer] = task->outputs.at[task->outputs.n - 1];
+        if (task->phase == BP_PHASE_ACTIVATION_GRADIENT)
+            own[task->layer] = i;
+    }
+    find_asked(gate, own, ret);
+    find_summed(gate, ret);
+    return true;
+}
+
+/* Whether task `i` waits for gradients that make up the gradient of its row's output, each of which has a part in it.
+ * What does nothing forward sums the gradients of those that read through it: a fork of several, a collective of some.
+ * Counts those gradients. */
+static bool waits_for_gradient(struct bp_gate *gate, const struct gradients *gradients, uint32_t i, uint32_t *ret_n)
+{
+    const struct bp_distributed_ir *ir = target(gate);
+    const struct bp_distributed_task *task = &ir->tasks[i];
+    const uint32_t output = task->layer < ir->n_layers ? gradients->outputs[task->layer] : BP_GATE_NOWHERE;
+    const uint64_t *asked = output == BP_GATE_NOWHERE ? NULL : asked_of(gradients, output);
+    uint64_t *has = bp_arena_array(gate->arena, gradients->words, sizeof *has);
+    bool all_asked = true;
+    if (!has) {
+        bp_gate_no_memory(gate);
+        return true;
+    }
+    for (uint32_t j = 0; j < task->dependencies.n; j++) {
+        const uint32_t place = task->dependencies.at[j];
+        if (!is_gradient(ir, gradients, place, i))
+            continue;
+        ++*ret_n;
+        set_union(gradients, has, summed_by(gradients, place));
+        all_asked &= !asked || set_meets(gradients, summed_by(gradients, place), asked);
+    }
+    if (!asked)
+        return *ret_n >= (task->kind == BP_TASK_COLLECTIVE ? 1 : 2);
+    return all_asked && set_covers(gradients, has, asked);
 }
 
 /* A backward task waits for the gradients of its row's output (for the block's own, the forward task that made it), a
@@ -219,31 +342,22 @@ void bp_gate_check_backward(struct bp_gate *gate)
 {
     const struct bp_distributed_ir *ir = target(gate);
     struct writers writers;
-    if (!find_writers(gate, &writers))
+    struct gradients gradients;
+    if (!find_writers(gate, &writers) || !find_gradients(gate, &writers, &gradients))
         return;
-    uint32_t last = writer_of_output(gate, &writers);
     for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &ir->tasks[i];
         if (part_of(task) != BACKWARD)
             continue;
         bool awaited = true;
         uint32_t n_again = count_awaited(ir, task, writers.again, &awaited), n_gradients = 0;
-        for (uint32_t j = 0; j < task->dependencies.n; j++) {
-            uint32_t place = task->dependencies.at[j];
-            n_gradients += place < i && (place == last || ir->tasks[place].phase == BP_PHASE_ACTIVATION_GRADIENT);
-        }
+        bool right = waits_for_gradient(gate, &gradients, i, &n_gradients);
         BP_GATE_EXPECT(gate, awaited, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i),
                        "it does not wait for what makes its operands again");
-        uint32_t output = output_of(gate, task->layer);
-        /* What does nothing forward sums the gradients of those that read through it: a fork of several, a collective
-         * of some. */
-        bool sums = output == BP_GATE_NOWHERE;
-        uint32_t least = task->kind == BP_TASK_COLLECTIVE ? 1 : 2;
-        bool right =
-            sums ? n_gradients >= least : n_gradients == 1 || n_gradients == gradients_of(gate, task->layer, output);
-        bool fits = right && n_gradients + n_again == task->dependencies.n;
-        BP_GATE_EXPECT(gate, fits, BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i), "%s",
-                       n_gradients ? "it waits for more than its gradient and operands" : "it waits for no gradient");
+        BP_GATE_EXPECT(gate, right && n_gradients > 0 && n_gradients + n_again == task->dependencies.n,
+                       BP_E_structure_violated, bp_gate_path(gate, "/tasks/%u/dependencies", i), "%s",
+                       right ? "it waits for more than its gradient and operands"
+                             : "it does not wait for the gradient of its row's output");
     }
 }
 

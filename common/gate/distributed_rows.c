@@ -207,8 +207,10 @@ static bp_u128 cached(const struct bp_gate *gate, struct bp_calc *calc)
 
 static struct bp_gate_part write_part(const struct bp_gate *gate, struct bp_calc *calc)
 {
-    bp_u128 n = BP_PROD(calc, gate->symbols->b, gate->symbols->q, cached(gate, calc));
-    return (struct bp_gate_part){.reads = n, .cache_writes = n};
+    const struct bp_symbols *s = gate->symbols;
+    bp_u128 n = BP_PROD(calc, s->b, s->q, cached(gate, calc));
+    return (struct bp_gate_part){
+        .reads = n, .cache_writes = n, .cache_holds = BP_PROD(calc, s->b, s->c, cached(gate, calc))};
 }
 
 static struct bp_gate_part expansion_part(const struct bp_gate *gate, struct bp_calc *calc)

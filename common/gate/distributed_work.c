@@ -7,7 +7,8 @@ struct row {
     const struct bp_distributed_task *forward; /* NULL when it does nothing forward */
     bp_u128 inputs, parameters, output;        /* what the forward task reads and writes, whole or in part */
     bp_u128 keeps;                             /* of the inputs, for the backward pass */
-    bp_u128 cache_reads, cache_writes;
+    bp_u128 cache_reads, cache_writes, cache_holds;
+    bp_u128 holds;                           /* of the output value */
     uint32_t parameters_value, output_value; /* BP_GATE_NOWHERE when it has none */
     bool is_dropout, is_residual, is_softmax, is_soft_cap, is_top_k, is_permute, is_unpermute, is_bias;
 };
@@ -47,7 +48,7 @@ static void see_forward(struct bp_gate *gate, const struct bp_gate_held *held, c
     for (uint32_t j = 0; j < task->outputs.n; j++) {
         uint32_t value = task->outputs.at[j];
         if (value != gate->at.values.first + 1 && value < ir->n_values) {
-            row->output = held->elements[value];
+            row->output = row->holds = held->elements[value];
             row->output_value = value;
         }
     }
@@ -59,6 +60,7 @@ static void see_forward(struct bp_gate *gate, const struct bp_gate_held *held, c
         row->output = part.writes;
         row->cache_reads = part.cache_reads;
         row->cache_writes = part.cache_writes;
+        row->cache_holds = part.cache_holds;
     }
 }
 
@@ -119,6 +121,27 @@ static bp_u128 read_once(const struct bp_gate *gate, const struct row *row, stru
                   bp_mul(calc, row->cache_reads, cache_bytes(gate)));
 }
 
+/* What a rank has after a collective: its share of what is scattered, else all of the payload. */
+static bp_u128 received(const struct bp_gate *gate, const struct bp_distributed_task *task, struct bp_calc *calc)
+{
+    const struct bp_distributed_ir *ir = gate->target.as.distributed;
+    bp_u128 payload = bp_gate_payload(gate, ir->layers[task->layer].name, calc);
+    bool scatters = task->collective == BP_COLLECTIVE_REDUCE_SCATTER;
+    return scatters ? bp_div(calc, payload, bp_distributed_axis_size(ir, task->axis)) : payload;
+}
+
+static void expect_output(struct bp_gate *gate, uint32_t i, const struct row *row,
+                          const struct bp_distributed_task *task)
+{
+    struct bp_calc calc = {0};
+    bp_u128 holds = task->kind == BP_TASK_COLLECTIVE ? received(gate, task, &calc) : row->cache_holds;
+    BP_GATE_EXPECT(gate, row->output_value != BP_GATE_NOWHERE, BP_E_structure_violated,
+                   bp_gate_path(gate, "/tasks/%u/outputs", i), "it does not write its row's output");
+    if (row->output_value != BP_GATE_NOWHERE)
+        bp_gate_exact(gate, BP_E_structure_violated, bp_gate_path(gate, "/values/%u/shape", row->output_value), &calc,
+                      holds ? holds : row->output, row->holds);
+}
+
 void bp_gate_check_forward_traffic(struct bp_gate *gate)
 {
     struct view view;
@@ -126,14 +149,15 @@ void bp_gate_check_forward_traffic(struct bp_gate *gate)
         return;
     for (BP_GATE_EACH(i, gate->at.tasks)) {
         const struct bp_distributed_task *task = &view.ir->tasks[i];
-        if (!is_forward(task) || task->kind == BP_TASK_COLLECTIVE || task->layer >= view.ir->n_layers)
+        if (!is_forward(task) || task->layer >= view.ir->n_layers)
             continue;
         const struct row *row = &view.rows[task->layer];
+        expect_output(gate, i, row, task);
+        if (task->kind == BP_TASK_COLLECTIVE)
+            continue;
         struct bp_calc calc = {0};
         expect(gate, i, "read_bytes", &calc, read_once(gate, row, &calc), task->work.read.n);
         expect(gate, i, "write_bytes", &calc, written(gate, row, &calc), task->work.write.n);
-        BP_GATE_EXPECT(gate, row->output_value != BP_GATE_NOWHERE, BP_E_structure_violated,
-                       bp_gate_path(gate, "/tasks/%u/outputs", i), "it does not write its row's output");
     }
 }
 

@@ -317,7 +317,7 @@ static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct
 
 const struct bp_pass bp_distribute_transformer_inference = {
     .name = "distribute-transformer-inference",
-    .revision = 3,
+    .revision = 4,
     .source = BP_STAGE_MODEL,
     .target = BP_STAGE_DISTRIBUTED,
     .rule = RULE,

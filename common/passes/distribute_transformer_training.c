@@ -468,7 +468,7 @@ static int run(const struct bp_pass_input *input, struct bp_arena *arena, struct
 
 const struct bp_pass bp_distribute_transformer_training = {
     .name = "distribute-transformer-training",
-    .revision = 4,
+    .revision = 5,
     .source = BP_STAGE_MODEL,
     .target = BP_STAGE_DISTRIBUTED,
     .rule = RULE,

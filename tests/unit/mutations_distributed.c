@@ -65,6 +65,18 @@ static void forget_the_gradient(struct spoiled *copy)
     task(copy, "mlp.up.weight_gradient")->dependencies = list_of(copy, 1, (uint32_t[]){again});
 }
 
+static void wait_for_another_gradient(struct spoiled *copy)
+{
+    uint32_t dropout = place_of(copy, BP_ENTITY_TASK, "mlp.output_dropout.activation_gradient");
+    task(copy, "mlp.up.activation_gradient")->dependencies = list_of(copy, 1, (uint32_t[]){dropout});
+}
+
+/* Of what scores and expansion both read. */
+static void wait_for_half_a_gradient(struct spoiled *copy)
+{
+    task(copy, "attention.key_value_down.activation_gradient")->dependencies.n = 1;
+}
+
 static void wait_for_a_weight_gradient(struct spoiled *copy)
 {
     struct bp_distributed_task *task_of = task(copy, "attention.residual_fork.activation_gradient");
@@ -268,6 +280,8 @@ static const struct mutation rows[] = {
     {D("distributed.backward"), .plan = FULL, .spoil = forget_the_repeat},
     {D("distributed.backward"), .plan = FULL, .spoil = forget_the_gradient},
     {D("distributed.backward"), .spoil = wait_for_a_weight_gradient},
+    {D("distributed.backward"), .spoil = wait_for_another_gradient},
+    {D("distributed.backward"), .plan = LATENT, .spoil = wait_for_half_a_gradient},
     {D("distributed.updates"), .spoil = update_too_soon},
     {D("distributed.forward_traffic"), .path = "/tasks/%u/work/read_bytes", OF_TASK("mlp.up.forward"),
      FLIP(T, work.read)},
@@ -279,6 +293,14 @@ static const struct mutation rows[] = {
      SET(T, work.read, BP_JSON_INT_MAX)},
     {D("distributed.forward_traffic"), .plan = DECODE, .path = "/tasks/%u/work/write_bytes",
      OF_TASK("attention.kv_write"), SET(T, work.write, BP_JSON_INT_MAX)},
+    {D("distributed.forward_traffic"), .plan = DECODE, .path = "/values/%u/shape",
+     OF_VALUE("attention.kv_write.output"), SET(V, shape[1], 49)},
+    {D("distributed.forward_traffic"), .plan = DECODE, .path = "/values/%u/shape", OF_VALUE("attention.rope.output"),
+     SET(V, shape[1], 2)},
+    {D("distributed.forward_traffic"), .plan = SHARDED, .path = "/values/%u/shape",
+     OF_VALUE("mlp.output_collective.output"), SET(V, shape[0], 8)},
+    {D("distributed.forward_traffic"), .plan = LATENT, .path = "/values/%u/shape", OF_VALUE("moe.dispatch.output"),
+     SET(V, shape[2], 65)},
     {D("distributed.forward_traffic"), .spoil = write_nothing},
     {D("distributed.repeats"), .plan = FULL, .path = "/tasks/%u/work", OF_TASK("mlp.up.recompute"), FLIP(T, work.read)},
     {D("distributed.repeats"), .plan = FULL, .path = "/tasks/%u/work", OF_TASK("mlp.up.recompute"),
