@@ -84,11 +84,11 @@ void bp_network_leave(struct bp_connection *connection)
 /* ---- The doors ---- */
 
 /* Under the lock, or before the watching thread runs. */
-static int set_doors(struct bp_connections *connections, int operation, uint32_t events)
+static int set_doors(struct bp_connections *connections, int operation)
 {
     int result = 0;
     for (int door = 0; door < BP_DOORS; door++) {
-        struct epoll_event event = {.events = events, .data.u64 = BP_ACCEPT_MARK(door)};
+        struct epoll_event event = {.events = EPOLLIN, .data.u64 = BP_ACCEPT_MARK(door)};
         if (connections->listeners[door] >= 0)
             result |= epoll_ctl(connections->epoll, operation, connections->listeners[door], &event);
     }
@@ -97,7 +97,7 @@ static int set_doors(struct bp_connections *connections, int operation, uint32_t
 
 int bp_accept_start(struct bp_connections *connections, struct bp_err *err)
 {
-    if (set_doors(connections, EPOLL_CTL_ADD, EPOLLIN))
+    if (set_doors(connections, EPOLL_CTL_ADD))
         return bp_fail(err, BP_E_network_failed, "", "the listeners cannot be watched: %s", strerror(errno));
     return 0;
 }
@@ -113,14 +113,15 @@ void bp_accept_again(struct bp_connections *connections)
     if (!connections->full || connections->closed || !has_room(connections))
         return;
     connections->full = false;
-    set_doors(connections, EPOLL_CTL_MOD, EPOLLIN);
+    set_doors(connections, EPOLL_CTL_ADD);
 }
 
 void bp_accept_stop(struct bp_connections *connections)
 {
     pthread_mutex_lock(&connections->lock);
+    if (!connections->full)
+        set_doors(connections, EPOLL_CTL_DEL);
     connections->closed = true;
-    set_doors(connections, EPOLL_CTL_DEL, 0);
     pthread_mutex_unlock(&connections->lock);
 }
 
@@ -129,9 +130,9 @@ static bool may_accept(struct bp_connections *connections)
 {
     pthread_mutex_lock(&connections->lock);
     const bool may = !connections->closed && has_room(connections);
-    if (!may && !connections->closed) {
+    if (!may && !connections->closed && !connections->full) {
         connections->full = true;
-        set_doors(connections, EPOLL_CTL_MOD, 0);
+        set_doors(connections, EPOLL_CTL_DEL);
     }
     pthread_mutex_unlock(&connections->lock);
     return may;

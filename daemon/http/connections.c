@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -86,6 +87,19 @@ static void forget(struct bp_connection *connection)
     bp_accept_again(all);
 }
 
+/* 0: it is not open. */
+static ino_t socket_of(int fd)
+{
+    struct stat status;
+    return fstat(fd, &status) ? 0 : status.st_ino;
+}
+
+/* libmicrohttpd had no memory to begin it, closed it, and says so to nobody. */
+static bool is_dropped(const struct bp_connection *connection)
+{
+    return !connection->handle && socket_of(connection->fd) != connection->socket;
+}
+
 /* Under the lock. */
 static bool has_room(struct bp_connections *connections, uint64_t network, bool own)
 {
@@ -101,8 +115,6 @@ static bool has_room(struct bp_connections *connections, uint64_t network, bool 
 static void open_place(struct bp_connections *connections, const struct bp_connection *fresh)
 {
     struct bp_connection *connection = &connections->by_fd[fresh->fd];
-    if (connection->open)
-        forget(connection); /* libmicrohttpd had no memory to begin it, and says so to nobody */
     *connection = *fresh;
     connection->serial = connections->next_serial++;
     bp_network_join(connection);
@@ -128,8 +140,11 @@ bool bp_connection_open(struct bp_connections *connections, int fd, const struct
     };
     if (fd < 0 || (size_t)fd >= connections->n_fds)
         return false;
+    fresh.socket = socket_of(fd);
     bp_origin_of(fd, address, &fresh.origin);
     pthread_mutex_lock(&connections->lock);
+    if (connections->by_fd[fd].open)
+        forget(&connections->by_fd[fd]); /* as is_dropped says */
     const bool has = has_room(connections, fresh.network, own);
     if (has) {
         open_place(connections, &fresh);
@@ -371,6 +386,8 @@ static void enforce_deadline(struct bp_connection *connection, uint64_t now)
 {
     if (connection->waiting && now >= connection->patience)
         lose_patience(connection);
+    if (is_dropped(connection))
+        forget(connection);
     if (now < connection->deadline || !connection->handle)
         return;
     connection->deadline = UINT64_MAX;
@@ -398,24 +415,31 @@ static void enforce_deadlines(struct bp_connections *connections)
  */
 enum { EVENTS_AT_A_TIME = 128, EVENTS_OF_OTHERS = 8, LOOK_MS = 10 };
 
-/* How long until the next look. */
-static int wake_if_stuck(struct bp_connections *connections)
+static void wake_if_stuck(struct bp_connections *connections, size_t thread, bool can_be)
+{
+    struct bp_turns *turns = &connections->turns_of[thread];
+    uint_fast64_t n_handled = atomic_load_explicit(&turns->n_handled, memory_order_relaxed);
+    uint64_t now = bp_clock_ns();
+    if (!can_be || n_handled != turns->seen_handled) {
+        turns->seen_handled = n_handled;
+        turns->nudge_ms = LOOK_MS;
+    } else if (now >= turns->nudge_at) {
+        connections->nudge(connections->data, thread);
+        turns->nudge_ms = turns->nudge_ms < TICK_MS / 2 ? 2 * turns->nudge_ms : TICK_MS;
+    } else {
+        return;
+    }
+    turns->nudge_at = now + turns->nudge_ms * (second / 1000);
+}
+
+/* How long until the next look, in milliseconds. */
+static int wake_who_is_stuck(struct bp_connections *connections)
 {
     pthread_mutex_lock(&connections->lock);
-    bool can_be = connections->n_open + EVENTS_OF_OTHERS >= EVENTS_AT_A_TIME;
+    const bool can_be = connections->n_open + EVENTS_OF_OTHERS >= EVENTS_AT_A_TIME;
     pthread_mutex_unlock(&connections->lock);
-    uint_fast64_t n_handled = atomic_load_explicit(&connections->n_handled, memory_order_relaxed);
-    uint64_t now = bp_clock_ns();
-    if (!can_be || n_handled != connections->seen_handled) {
-        connections->seen_handled = n_handled;
-        connections->nudge_ms = LOOK_MS;
-    } else if (now >= connections->nudge_at) {
-        connections->nudge(connections->data);
-        connections->nudge_ms = connections->nudge_ms < TICK_MS / 2 ? 2 * connections->nudge_ms : TICK_MS;
-    } else {
-        return LOOK_MS;
-    }
-    connections->nudge_at = now + connections->nudge_ms * (second / 1000);
+    for (size_t i = 0; i < connections->n_threads; i++)
+        wake_if_stuck(connections, i, can_be);
     return can_be ? LOOK_MS : TICK_MS;
 }
 
@@ -454,7 +478,7 @@ static void *watch(void *data)
             next_tick = bp_clock_ns() + TICK_MS * (second / 1000);
         }
         atomic_fetch_add(&connections->turns, 1);
-        wait_ms = wake_if_stuck(connections);
+        wait_ms = wake_who_is_stuck(connections);
     }
     return NULL;
 }
@@ -529,6 +553,27 @@ static void wait_for_none_open(struct bp_connections *connections, uint64_t unti
     }
 }
 
+static uint64_t handled(struct bp_connections *connections)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < connections->n_threads; i++)
+        n += atomic_load_explicit(&connections->turns_of[i].n_handled, memory_order_relaxed);
+    return n;
+}
+
+/* Under the lock. Requests that had arrived whole, but were not read yet when the daemon was told to stop, are answered
+ * too: until none has been read for a moment. */
+static void wait_for_unread(struct bp_connections *connections, uint64_t until)
+{
+    const struct timespec moment = {.tv_nsec = 50000000};
+    for (uint64_t before = handled(connections) + 1; before != handled(connections) && bp_clock_ns() < until;) {
+        before = handled(connections);
+        pthread_mutex_unlock(&connections->lock);
+        nanosleep(&moment, NULL);
+        pthread_mutex_lock(&connections->lock);
+    }
+}
+
 void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_ns, uint64_t grace_ns)
 {
     pthread_mutex_lock(&connections->lock);
@@ -538,6 +583,8 @@ void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_
         while (!wait_for_none(connections, bp_clock_ns() + grace_ns))
             cut(connections, false);
     }
+    wait_for_unread(connections, bp_clock_ns() + grace_ns);
+    wait_for_none(connections, bp_clock_ns() + grace_ns);
     cut(connections, true);
     wait_for_none_open(connections, bp_clock_ns() + grace_ns);
     pthread_mutex_unlock(&connections->lock);

@@ -56,6 +56,7 @@ struct bp_connection {
     struct bp_connections *all;
     void *handle; /* libmicrohttpd's; NULL until its thread has the connection */
     int fd;
+    ino_t socket; /* what the descriptor stands for */
     bool open, own, active, waiting, gone, hung_up;
     struct bp_answer *answer; /* brought while or before it waited; or the handler's own */
     uint32_t serial;
@@ -64,6 +65,13 @@ struct bp_connection {
     unsigned answer_seconds, wait_seconds; /* that the waiter has; that it prefers to wait, within those */
     uint64_t network;                      /* that it came from */
     struct bp_connection *next_in_chain;
+};
+
+/* What an HTTP thread is seen to do. */
+struct bp_turns {
+    atomic_uint_fast64_t n_handled; /* turns that handled something, counted by it */
+    uint_fast64_t seen_handled;     /* the watcher's, with when it will wake that thread, and how long that took */
+    uint64_t nudge_at, nudge_ms;
 };
 
 struct bp_connections {
@@ -89,11 +97,10 @@ struct bp_connections {
     struct bp_service *service;
     struct bp_access *access;
     struct bp_metrics *metrics;
-    atomic_uint_fast64_t n_handled; /* turns of the HTTP thread that handled something, counted by it */
-    uint_fast64_t seen_handled;     /* the watcher's, with when it will wake that thread, and how long that took */
-    uint64_t nudge_at, nudge_ms;
-    void (*resume)(void *handle); /* of libmicrohttpd; called under the lock */
-    void (*nudge)(void *data);    /* wakes that thread */
+    struct bp_turns turns_of[BP_DOORS]; /* of the HTTP threads */
+    size_t n_threads;
+    void (*resume)(void *handle);             /* of libmicrohttpd; called under the lock */
+    void (*nudge)(void *data, size_t thread); /* wakes that thread */
     /* Takes the descriptor over. */
     void (*accepted)(void *data, enum bp_door door, int fd, const struct sockaddr *address, socklen_t size);
     void *data;

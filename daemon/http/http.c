@@ -44,8 +44,8 @@ struct bp_http {
     struct bp_access *access;
     struct bp_service *service;
     struct bp_metrics *metrics;
-    bool parts_are_in_place; /* what libmicrohttpd hands out stands in the text that it received */
-    bool inherited;          /* the TCP listener: it is not ours alone */
+    bool parts_are_in_place;  /* what libmicrohttpd hands out stands in the text that it received */
+    bool inherited[BP_DOORS]; /* a listener: it is not ours alone */
     char socket[sizeof((struct sockaddr_un *)0)->sun_path]; /* "" for none */
     struct stat socket_made;
     char address[BP_LISTEN_NAME];
@@ -276,10 +276,11 @@ static enum MHD_Result handle_request(struct bp_http *http, struct bp_connection
 static enum MHD_Result on_request(void *data, struct MHD_Connection *handle, const char *url, const char *method,
                                   const char *version, const char *bytes, size_t *n_bytes, void **context)
 {
-    struct bp_http *http = data;
+    struct bp_http_thread *thread = data;
+    struct bp_http *http = thread->http;
     (void)handle;
     (void)url;
-    atomic_fetch_add_explicit(&http->connections.n_handled, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&http->connections.turns_of[thread - http->threads].n_handled, 1, memory_order_relaxed);
     take_turn(http);
     enum MHD_Result result = handle_request(http, *context, method, version, bytes, n_bytes);
     give_turn(http);
@@ -384,20 +385,14 @@ static bool hand_over_own(void *data, int fd)
 }
 
 /* One more connection, whose other end is closed, wakes the thread it is given to. */
-static void nudge_one(struct bp_http_thread *thread)
+static void nudge(void *data, size_t thread)
 {
+    struct bp_http *http = data;
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))
         return;
     close(pair[1]);
-    hand_over_own(thread, pair[0]);
-}
-
-static void nudge(void *data)
-{
-    struct bp_http *http = data;
-    for (size_t i = 0; i < http->n_threads; i++)
-        nudge_one(&http->threads[i]);
+    hand_over_own(&http->threads[thread], pair[0]);
 }
 
 static void on_panic(void *data, const char *file, unsigned line, const char *reason)
@@ -430,10 +425,11 @@ static int listen_on(struct bp_http *http, const struct bp_http_options *options
 /* `flags` and `extra` are what the two differ in. Without a timeout of libmicrohttpd's: the deadlines of ours hold for
  * every connection, and it would read the clock and move the connection in a list at every step. Its limit leaves room
  * for what it has closed and not yet counted. */
-static struct MHD_Daemon *start_one(struct bp_http *http, unsigned flags, struct MHD_OptionItem *extra)
+static struct MHD_Daemon *start_one(struct bp_http_thread *thread, unsigned flags, struct MHD_OptionItem *extra)
 {
+    struct bp_http *http = thread->http;
     return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | flags,
-                            0, NULL, NULL, on_request, http, MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory,
+                            0, NULL, NULL, on_request, thread, MHD_OPTION_CONNECTION_MEMORY_LIMIT, connection_memory,
                             MHD_OPTION_CONNECTION_LIMIT, http->connections.limit + 2 * BP_OWN_CONNECTIONS,
                             MHD_OPTION_URI_LOG_CALLBACK, on_target, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
                             http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_ARRAY, extra,
@@ -461,7 +457,7 @@ static int start_threads(struct bp_http *http, bool has_tls, struct bp_err *err)
         struct bp_http_thread *thread = &http->threads[i];
         thread->http = http;
         thread->pulse = (struct bp_pulse){.connect = hand_over_own, .data = thread, .is_tls = speaks_tls, .fd = -1};
-        thread->daemon = start_one(http, speaks_tls ? MHD_USE_TLS : 0, speaks_tls ? tls : &end);
+        thread->daemon = start_one(thread, speaks_tls ? MHD_USE_TLS : 0, speaks_tls ? tls : &end);
         if (!thread->daemon) {
             bp_fail(err, BP_E_network_failed, "", "the HTTP server did not start: %s", strerror(errno));
             stop_threads(http);
@@ -495,7 +491,8 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
         return -1;
     }
     pthread_mutex_init(&http->turn, NULL);
-    http->inherited = options->tcp_listener >= 0;
+    http->inherited[BP_DOOR_TCP] = options->tcp_listener >= 0;
+    http->inherited[BP_DOOR_UNIX] = options->unix_listener >= 0;
     http->access = http->connections.access = options->access;
     http->parts_are_in_place = strcmp(MHD_get_version(), "0.9.75") == 0; /* later ones refuse more themselves */
     http->service = http->connections.service = options->service;
@@ -514,6 +511,7 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
         return -1;
     }
     bp_listen_name(http->connections.listeners[BP_DOOR_TCP], http->address);
+    http->connections.n_threads = http->n_threads;
     if (bp_connections_start(&http->connections, err)) {
         stop_threads(http);
         http_free(http);
@@ -548,8 +546,9 @@ void bp_http_stop(struct bp_http *http, uint64_t deadline_ns)
     if (!http)
         return;
     bp_accept_stop(&http->connections);
-    if (!http->inherited)
-        shutdown(http->connections.listeners[BP_DOOR_TCP], SHUT_RDWR); /* who waits at it learns now, not at the end */
+    for (int door = 0; door < BP_DOORS; door++)
+        if (http->connections.listeners[door] >= 0 && !http->inherited[door])
+            shutdown(http->connections.listeners[door], SHUT_RDWR); /* who waits there learns now, not at the end */
     bp_connections_drain(&http->connections, deadline_ns, grace_ns);
     bp_connections_stop(&http->connections);
     for (size_t i = 0; i < http->n_threads; i++)

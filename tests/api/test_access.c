@@ -339,6 +339,79 @@ START_TEST(test_access__with_tokens_and_tls_the_socket_stays_as_it_is)
 }
 END_TEST
 
+static void nap_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+/* Asks over kept connections, all at the same instant: the daemon stands still while they send. Whether all have their
+ * answers within 10 seconds. */
+static bool ask_at_once(CURLM *multi, CURL *const *handles, int n)
+{
+    const time_t end = time(NULL) + 10;
+    int running = n;
+    ck_assert_int_eq(kill(server.pid, SIGSTOP), 0);
+    for (int i = 0; i < n; i++)
+        ck_assert_int_eq(curl_multi_add_handle(multi, handles[i]), CURLM_OK);
+    for (int i = 0; i < 20; i++) {
+        curl_multi_perform(multi, &running);
+        nap_ms(10);
+    }
+    ck_assert_int_eq(kill(server.pid, SIGCONT), 0);
+    while (running && time(NULL) < end) {
+        curl_multi_poll(multi, NULL, 0, 100, NULL);
+        curl_multi_perform(multi, &running);
+    }
+    for (int i = 0; i < n; i++)
+        curl_multi_remove_handle(multi, handles[i]);
+    return running == 0;
+}
+
+static size_t discard(char *bytes, size_t size, size_t n, void *data)
+{
+    (void)bytes, (void)data;
+    return size * n;
+}
+
+/* The library takes 128 events at a time and sleeps on as many. With TLS there are two threads of it: what the other
+ * one does does not hide that one sleeps. */
+START_TEST(test_access__the_thread_of_tls_is_woken_while_the_socket_s_is_busy)
+{
+    enum { AT_ONCE = 128 };
+    const char *path = keep_text("%s/socket", server.directory);
+    struct made_certificate made = make_certificate("server");
+    access_restart(
+        (const char *const[]){"--socket", path, "--tls-certificate", made.certificate, "--tls-key", made.key, NULL});
+    CURLM *multi = curl_multi_init();
+    CURL *handles[AT_ONCE];
+    curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)AT_ONCE);
+    for (int i = 0; i < AT_ONCE; i++) {
+        handles[i] = curl_easy_init();
+        curl_easy_setopt(handles[i], CURLOPT_URL, keep_text("https%s/healthz", strstr(server.url, "://")));
+        curl_easy_setopt(handles[i], CURLOPT_CAINFO, made.certificate);
+        curl_easy_setopt(handles[i], CURLOPT_NOPROXY, "*");
+        curl_easy_setopt(handles[i], CURLOPT_WRITEFUNCTION, discard);
+    }
+    pid_t busy[4];
+    for (int i = 0; i < 4; i++)
+        for (busy[i] = fork(); busy[i] == 0;)
+            over(path, "GET", "/healthz", NULL);
+    for (int round = 0; round < 12; round++)
+        ck_assert_msg(ask_at_once(multi, handles, AT_ONCE), "round %d is not answered", round);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(kill(busy[i], SIGKILL), 0);
+        ck_assert_int_eq(waitpid(busy[i], NULL, 0), busy[i]);
+    }
+    for (int i = 0; i < AT_ONCE; i++) {
+        long status = 0;
+        curl_easy_getinfo(handles[i], CURLINFO_RESPONSE_CODE, &status);
+        ck_assert_int_eq(status, 200);
+        curl_easy_cleanup(handles[i]);
+    }
+    curl_multi_cleanup(multi);
+}
+END_TEST
+
 /* ---- What it does not start with ---- */
 
 static void expect_refusal(const char *const *arguments, const char *words)
@@ -483,6 +556,7 @@ Suite *suite_access(void)
     tcase_add_test(tcase, test_access__requests_under_way_are_limited_and_the_place_comes_back);
     tcase_add_test(tcase, test_access__users_of_the_socket_have_what_the_rules_say);
     tcase_add_test(tcase, test_access__with_tokens_and_tls_the_socket_stays_as_it_is);
+    tcase_add_test(tcase, test_access__the_thread_of_tls_is_woken_while_the_socket_s_is_busy);
     tcase_add_test(tcase, test_access__beyond_loopback_there_are_tokens_and_tls_or_many_words);
     tcase_add_test(tcase, test_access__files_that_are_wrong_end_the_start_and_the_check);
     tcase_add_test(tcase, test_access__the_client_shows_its_token_and_knows_whom_to_trust);

@@ -93,6 +93,30 @@ START_TEST(test_disk__a_missing_index_of_the_log_is_made_again)
 }
 END_TEST
 
+/* Torn over a log that the database has all of, and that was to be cut off before: nothing is lost with it. One page
+ * that the database has otherwise, and it is. */
+START_TEST(test_disk__a_damaged_head_of_a_log_brought_home_is_no_loss)
+{
+    sqlite3 *database = NULL;
+    kill_with_log();
+    struct kept log = keep_file(beside("-wal"));
+    ck_assert_int_eq(sqlite3_open(server.database, &database), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(database, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
+    write_file(beside("-wal"), log.bytes, log.n);
+    kept_release(&log);
+    flip(beside("-wal"), 17);
+    const size_t last = file_size(beside("-wal")) - 1;
+    flip(beside("-wal"), last);
+    expect_refusal(NULL, "the head of the write-ahead log is damaged");
+    flip(beside("-wal"), last);
+    server_restart(&server, NULL);
+    expect_all();
+    ck_assert_int_eq(post(PLANS), 201);
+    expect_all();
+}
+END_TEST
+
 /* Cut within its last commit, as a crash cuts it that comes before the sync: that commit was never there, the rest is,
  * and whole. */
 START_TEST(test_disk__a_log_cut_within_its_last_commit_has_all_before)
@@ -461,6 +485,7 @@ Suite *suite_disk(void)
     tcase_add_test(tcase, test_disk__a_log_cut_within_its_last_commit_has_all_before);
     tcase_add_loop_test(tcase, test_disk__a_log_damaged_before_its_end_is_refused_and_kept, 0, 9);
     tcase_add_test(tcase, test_disk__a_log_with_a_damaged_head_is_refused_and_kept);
+    tcase_add_test(tcase, test_disk__a_damaged_head_of_a_log_brought_home_is_no_loss);
     tcase_add_loop_test(tcase, test_disk__an_empty_file_with_a_log_beside_it_is_refused_and_the_log_kept, 0, 2);
     tcase_add_test(tcase, test_disk__an_empty_file_becomes_a_database_and_it_is_said);
     tcase_add_loop_test(tcase, test_disk__a_file_that_is_not_ours_is_refused_and_untouched, 0, N(foreign));
