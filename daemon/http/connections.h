@@ -97,8 +97,8 @@ struct bp_connections {
     struct bp_service *service;
     struct bp_access *access;
     struct bp_metrics *metrics;
-    struct bp_turns turns_of[BP_DOORS]; /* of the HTTP threads */
-    size_t n_threads;
+    struct bp_turns turns_of[BP_DOORS];       /* of the HTTP threads */
+    size_t n_threads;                         /* that there are */
     void (*resume)(void *handle);             /* of libmicrohttpd; called under the lock */
     void (*nudge)(void *data, size_t thread); /* wakes that thread */
     /* Takes the descriptor over. */
@@ -140,7 +140,8 @@ bool bp_connection_wait(struct bp_connection *connection, void (*suspend)(void *
 
 /* Stops new requests; waits until those under way are over, at most until `deadline_ns`; then answers every waiter with
  * 503 and waits as long again as `grace_ns`, then cuts the connections that still have a request. When none has it
- * cuts the others, and returns once they are closed, or after `grace_ns`. */
+ * gives those that had arrived and were not read yet a moment to be answered, cuts the others, and returns once they
+ * are closed, or after `grace_ns`. */
 void bp_connections_drain(struct bp_connections *connections, uint64_t deadline_ns, uint64_t grace_ns);
 
 #endif

@@ -38,7 +38,6 @@ struct bp_http_thread {
 
 struct bp_http {
     struct bp_http_thread threads[BP_DOORS]; /* of TCP, and of the Unix socket when TCP speaks TLS, else of both */
-    size_t n_threads;
     pthread_mutex_t turn; /* of two, held by the thread that calls back; taken before all other locks */
     struct bp_connections connections;
     struct bp_access *access;
@@ -55,13 +54,13 @@ struct bp_http {
 /* One daemon calls back from its one thread alone. */
 static void take_turn(struct bp_http *http)
 {
-    if (http->n_threads > 1)
+    if (http->connections.n_threads > 1)
         pthread_mutex_lock(&http->turn);
 }
 
 static void give_turn(struct bp_http *http)
 {
-    if (http->n_threads > 1)
+    if (http->connections.n_threads > 1)
         pthread_mutex_unlock(&http->turn);
 }
 
@@ -375,7 +374,7 @@ static bool hand_over(struct bp_http_thread *thread, int fd, const struct sockad
 static void on_accepted(void *data, enum bp_door door, int fd, const struct sockaddr *address, socklen_t size)
 {
     struct bp_http *http = data;
-    hand_over(&http->threads[door % http->n_threads], fd, address, size, false);
+    hand_over(&http->threads[door % http->connections.n_threads], fd, address, size, false);
 }
 
 static bool hand_over_own(void *data, int fd)
@@ -438,7 +437,7 @@ static struct MHD_Daemon *start_one(struct bp_http_thread *thread, unsigned flag
 
 static void stop_threads(struct bp_http *http)
 {
-    for (size_t i = 0; i < http->n_threads; i++)
+    for (size_t i = 0; i < http->connections.n_threads; i++)
         MHD_stop_daemon(http->threads[i].daemon);
 }
 
@@ -463,7 +462,7 @@ static int start_threads(struct bp_http *http, bool has_tls, struct bp_err *err)
             stop_threads(http);
             return -1;
         }
-        http->n_threads++;
+        http->connections.n_threads++;
     }
     return 0;
 }
@@ -511,7 +510,6 @@ int bp_http_start(const struct bp_http_options *options, struct bp_http **ret, s
         return -1;
     }
     bp_listen_name(http->connections.listeners[BP_DOOR_TCP], http->address);
-    http->connections.n_threads = http->n_threads;
     if (bp_connections_start(&http->connections, err)) {
         stop_threads(http);
         http_free(http);
@@ -529,14 +527,14 @@ const char *bp_http_address(const struct bp_http *http)
 void bp_http_ask(struct bp_http *http)
 {
     http->turned = atomic_load(&http->connections.turns);
-    for (size_t i = 0; i < http->n_threads; i++)
+    for (size_t i = 0; i < http->connections.n_threads; i++)
         bp_pulse_ask(&http->threads[i].pulse);
 }
 
 bool bp_http_has_answered(struct bp_http *http)
 {
     bool answered = atomic_load(&http->connections.turns) != http->turned;
-    for (size_t i = 0; i < http->n_threads; i++)
+    for (size_t i = 0; i < http->connections.n_threads; i++)
         answered &= bp_pulse_has_answered(&http->threads[i].pulse);
     return answered;
 }
@@ -551,7 +549,7 @@ void bp_http_stop(struct bp_http *http, uint64_t deadline_ns)
             shutdown(http->connections.listeners[door], SHUT_RDWR); /* who waits there learns now, not at the end */
     bp_connections_drain(&http->connections, deadline_ns, grace_ns);
     bp_connections_stop(&http->connections);
-    for (size_t i = 0; i < http->n_threads; i++)
+    for (size_t i = 0; i < http->connections.n_threads; i++)
         bp_pulse_release(&http->threads[i].pulse);
     stop_threads(http);
     http_free(http);
